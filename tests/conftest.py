@@ -8,10 +8,15 @@ import signal
 import sys
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 
 from aiperf.host.facts import HostFacts
 from aiperf.profilers.registry import statuses
+
+# A busy machine takes longer for an example than the 200 ms of the default.
+hypothesis.settings.register_profile("patient", deadline=None)
+hypothesis.settings.load_profile("patient")
 
 _WITH_REAL_TOOLS = ("test_recipes_real_tools.py", "test_profilers_scrub.py", "test_profilers_recover.py")
 

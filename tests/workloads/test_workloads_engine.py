@@ -205,6 +205,8 @@ def test_times_count_from_the_arrival_and_means_are_those_of_the_series(built):
         "ttft": 7, "inter_token": sum(new) - 7, "end_to_end": 7, "queue": 7,
     }  # fmt: skip
     assert all(means[name] == pytest.approx(np.mean(found)) for name, found in series.items())
+    gaps = [np.diff(one.times).max() for one in side.engine.finished if len(one.times) > 1]
+    assert means["longest_gap"] == pytest.approx(np.mean(gaps))
     assert 0 <= means["queue"] < means["ttft"] <= means["end_to_end"]
     assert sum(series["end_to_end"]) == pytest.approx(sum(series["ttft"]) + sum(series["inter_token"]))
     assert means["goodput"] == pytest.approx(7 / (7 / 300.0))

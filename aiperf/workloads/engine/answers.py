@@ -78,19 +78,21 @@ class ServedTimes:
     def add(self, finished: Sequence[Running], *, seconds: float) -> None:
         """The answers of an iteration, whose schedule, or which itself where all came at once, took ``seconds``."""
         ended: dict[str, list[_Ended]] = {name: [] for name in self._units}
-        good = 0
+        good, longest = 0, []
         for one in finished:
             at, times = one.demand.at, one.times
             gaps = [after - before for before, after in pairwise(times)]
             ended["ttft"].append((times[0], times[0] - at))
             ended["end_to_end"].append((times[-1], times[-1] - at))
             ended["inter_token"] += zip(times[1:], gaps, strict=True)
+            longest += [max(gaps)] if gaps else []
             if one.started is not None:
                 ended["queue"].append((one.started, one.started - at))
             good += times[0] - at <= self.ttft_limit and sum(gaps) <= self.inter_token_limit * len(gaps)
-        for name, units in ended.items():
-            found = [took for _, took in sorted(units)]
+        ordered = {name: [took for _, took in sorted(units)] for name, units in ended.items()}
+        for name, found in ordered.items():
             self._units[name] += found
+        for name, found in {**ordered, "longest_gap": longest}.items():
             if found:
                 self._sums.setdefault(name, []).append(sum(found) / len(found))
         self._sums.setdefault("goodput", []).append(good / seconds)

@@ -85,6 +85,7 @@ class EngineSide:
 
     def step(self) -> None:
         """Serve the whole schedule."""
+        self.engine.order = order_of(self._asked)  # it may count whom it has passed over
         with torch.inference_mode():
             self.engine.serve(self.demands, self._prompts.tolist())
         write_answers(self.held, self.engine.finished)

@@ -28,6 +28,7 @@ METRICS = {
         "goodput": ("1/s", "higher"),
         "ttft": ("s", "lower"),
         "inter_token": ("s", "lower"),
+        "longest_gap": ("s", "lower"),
         "end_to_end": ("s", "lower"),
         "queue": ("s", "lower"),
     },
@@ -161,7 +162,7 @@ def engine(
     first. ``admission: in_time`` rejects what is not urgent and would get its first token after ``ttft_slo``.
 
     goodput: answers within ``ttft_slo``, and ``inter_token_slo`` on average, a second of the schedule, or of the
-    iteration where all come at once. Times count from the schedule (book, chapters 16 to 19).
+    iteration where all come at once. longest_gap: between two tokens of an answer. Times count from the schedule.
     """
     asked = SimpleNamespace(**locals())
     _check_engine(asked)
