@@ -73,6 +73,10 @@ def survey(
     rows = survey_rows(found.verdicts(), names)
     about = [f"{len(names)} nodes · deficits over {found.threshold:g} matter · {file}"]
     about += [f"drill: {found.drill}"] if found.drill else []
+    about += [
+        f"{names[one.node]} was lost at {one.when}, in round {one.round}; its numbers are of before · {one.why}"
+        for one in found.lost
+    ]
     print_in(form, survey_view(rows, names, on_slurm="SLURM_JOB_ID" in os.environ, about=about))
     raise typer.Exit(Exit.UNFIT if any(row.verdict in ("slow", "unreachable") for row in rows) else Exit.OK)
 

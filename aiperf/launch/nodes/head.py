@@ -188,6 +188,20 @@ class Nodes:
         """What the nodes beside the head's said of themselves when they joined, for the record."""
         return tuple({"node": node.name, **node.facts} for node in self._others)
 
+    def leave_out(self, index: int | None) -> list[int]:
+        """Go on without the node ``index`` and without every other one that is gone: which those are, by their index
+        till now. Where none is known to be gone yet, wait for as long as one may be silent.
+        """
+        deadline = time.monotonic() + SILENCE_S + BEAT_S
+        while index is None and not any(node.gone for node in self._others) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        out = [place for place, node in enumerate(self._others, 1) if node.gone or place == index]
+        for place in reversed(out):
+            node = self._others.pop(place - 1)
+            node.order({"op": "end"})
+            node.lose("it was left out")
+        return out
+
     def __enter__(self) -> Nodes:
         """Wait until every node has joined. Raises UserError where one does not that is needed, or no other one."""
         file = meeting_file(self._results, self.place.job)
