@@ -11,11 +11,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import median
-from typing import Any, Literal
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Literal
 
 from aiperf.analysis.distributions import t_quantile
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 Word = Literal["slow", "ok", "undecided", "unreachable"]
 ERROR = 0.05
@@ -120,6 +121,8 @@ def _clipped_spread(values: Sequence[float], df: int) -> float:
     Huber's proposal 2 (1964). The median of a robust fit's residuals says nothing: of a small fleet it leaves half of
     them at 0.
     """
+    import numpy as np
+
     squares = np.square(np.asarray(values))
     low, high = 0.0, float(np.sqrt(squares.sum() / df))
     high *= _CLIP
@@ -137,11 +140,13 @@ def _reference(values: Sequence[float]) -> float:
     return median(values) if len(values) > 2 else min(values)
 
 
-def _standard_errors(effects: Sequence[float], covariance: np.ndarray[Any, Any]) -> list[float]:
+def _standard_errors(effects: Sequence[float], covariance: NDArray[Any]) -> list[float]:
     """Of each effect less the middle of all, whose own error counts too: by drawing what the effects may be.
 
     The draws are the same every time.
     """
+    import numpy as np
+
     if len(effects) == 2:
         return [math.sqrt(np.trace(covariance))] * 2
     sizes, ways = np.linalg.eigh(covariance)
@@ -155,6 +160,8 @@ def _of_nodes(
     metric: str, readings: Sequence[SurveyReading], nodes: int, delta: float, *, error: float
 ) -> list[Judged]:
     """Each node against the middle of its round, which takes out what all of them share."""
+    import numpy as np
+
     rounds: dict[int, dict[int, float]] = defaultdict(dict)
     for reading in readings:
         rounds[reading.round][reading.nodes[0]] = math.log(reading.seconds)
@@ -225,13 +232,15 @@ def _of_pairs(
     return found
 
 
-def _design(readings: Sequence[SurveyReading], present: Sequence[int]) -> tuple[np.ndarray[Any, Any], int]:
+def _design(readings: Sequence[SurveyReading], present: Sequence[int]) -> tuple[NDArray[Any], int]:
     """What the pairs that met say of the ``present`` nodes: the covariance of their effects in that of one link, and
     the degrees of freedom that are left.
 
     Pairs that always met in the same round share what the round adds, however often they met: that is not told from
     their links.
     """
+    import numpy as np
+
     company: dict[int, set[tuple[int, ...]]] = defaultdict(set)
     for reading in readings:
         company[reading.round].add(reading.nodes)
