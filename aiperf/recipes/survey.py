@@ -278,3 +278,14 @@ def read_survey(path: Path) -> Survey:
         return Survey(**{**said, "nodes": nodes, "readings": readings, "absent": absent, "lost": lost})
     except (OSError, ValueError, KeyError, TypeError, AiperfError):
         raise usage("it is not a stored survey.", "They lie in results/surveys.", str(path)) from None
+
+
+def read_surveys(results: Path) -> tuple[list[Survey], list[Path]]:
+    """The stored surveys of a results folder in order of time, without drills, and the files that cannot be read."""
+    found, damaged = [], []
+    for file in sorted((results / "surveys").glob("*.json")):
+        try:
+            found.append(read_survey(file))
+        except AiperfError:
+            damaged.append(file)
+    return [one for one in found if not one.drill], damaged
