@@ -99,6 +99,22 @@ def _judged(
     return Judged(metric, nodes, middle, middle - reach, middle + reach, _word(middle - reach, middle + reach, delta))
 
 
+def pair_times(readings: Iterable[SurveyReading], metric: str) -> dict[tuple[int, int], float]:
+    """Log time of each pair over the middle of all: what a heat map shows. What rounds share is taken out where three
+    pairs or more measured together."""
+    rounds: dict[int, list[tuple[tuple[int, int], float]]] = defaultdict(list)
+    for one in readings:
+        if one.metric == metric and len(one.nodes) == 2:
+            rounds[one.round].append(((one.nodes[0], one.nodes[1]), math.log(one.seconds)))
+    common = median(log for own in rounds.values() for _, log in own) if rounds else 0.0
+    times: dict[tuple[int, int], list[float]] = defaultdict(list)
+    for own in rounds.values():
+        middle = median(log for _, log in own) if len(own) > 2 else common
+        for pair, log in own:
+            times[pair].append(log - middle)
+    return {pair: median(values) for pair, values in sorted(times.items())}
+
+
 def unreachable(metric: str, node: int) -> Judged:
     """The verdict on a node without readings."""
     return Judged(metric, (node,), math.nan, math.nan, math.nan, "unreachable")

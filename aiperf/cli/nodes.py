@@ -17,7 +17,7 @@ import typer
 from aiperf.cli.options import time_of
 from aiperf.errors import Exit, Fault, UserError
 from aiperf.host.read import read_host
-from aiperf.launch.nodes.agent import serve
+from aiperf.launch.nodes.agent import HeadKnows, serve
 from aiperf.launch.nodes.head import JOIN_S, Nodes
 from aiperf.launch.nodes.place import Place, read_place
 
@@ -66,4 +66,7 @@ def _join_timeout() -> float:
 def _serve(place: Place, results: Path, wait_s: float) -> int:
     if not place.is_agent:
         return Exit.OK  # the first process of its node does what there is to do
-    return Exit.OK if serve(place, results, read_host(), wait_s=wait_s) else Exit.INTERRUPTED
+    try:
+        return Exit.OK if serve(place, results, read_host(), wait_s=wait_s) else Exit.INTERRUPTED
+    except HeadKnows:
+        return Exit.USAGE  # with its message on the head

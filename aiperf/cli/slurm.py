@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -19,14 +20,16 @@ import yaml
 
 from aiperf.cli.options import Command, in_results, time_of, with_options
 from aiperf.errors import Exit, usage
+from aiperf.launch.nodes.links import require_space
 from aiperf.launch.nodes.slurm import SlurmJob, State, Submitted, in_allocation, minutes, run_here, submit
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 _Job = TypeVar("_Job", bound="DataclassInstance")
-_FLAGS = ("--slurm", "--detach")
+_FLAGS = ("--slurm", "--detach", "--requeue")
 _VALUED = ("-N", "--nodes", "--partition", "--time", "--account", "--gpus-per-node", "--slurm-file", "--collect")
+_GIVEN = ("nodes", "partition", "account", "gpus_per_node", "requeue")
 _OPTIONS: dict[str, tuple[Any, Any]] = {
     "slurm": (Annotated[bool, typer.Option("--slurm", help="Run it as a Slurm job; inside one, on its nodes.")], False),
     "nodes": (Annotated[int, typer.Option("--nodes", "-N", min=0, help="Slurm, Kubernetes: nodes.")], 0),
@@ -42,6 +45,10 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
             str, typer.Option("--slurm-file", metavar="FILE", help="YAML of the same, with setup: and sbatch: lines.")
         ],
         "",
+    ),
+    "requeue": (
+        Annotated[bool, typer.Option("--requeue", help="Slurm: after a preemption the job may be queued again.")],
+        False,
     ),
     "detach": (Annotated[bool, typer.Option("--detach", help="Slurm: submit only.")], False),
     "collect": (Annotated[str, typer.Option("--collect", metavar="JOB", help="Wait for a detached job.")], ""),
@@ -75,7 +82,7 @@ def with_slurm(command: Command) -> Command:
 
 def _asked(typed: dict[str, Any]) -> _SlurmAsked:
     wants = typed["slurm"] or typed["slurm_file"]
-    given = {name: typed[name] for name in ("nodes", "partition", "account", "gpus_per_node") if typed[name]}
+    given = {name: typed[name] for name in _GIVEN if typed[name]}
     if typed["time_limit"]:
         given["minutes"] = minutes(time_of("--time", typed["time_limit"]))
     if not wants:
@@ -104,10 +111,14 @@ def read_job_file(path: Path, kind: type[_Job], limit: str, whole: Callable[[flo
         said[limit] = whole(time_of(f"{path}: time", str(said.pop("time"))))
     for key, value in said.items():
         wanted = type(getattr(defaults, key))
+        if wanted is bool and isinstance(value, bool):
+            continue
         if wanted is tuple and isinstance(value, list) and all(isinstance(line, str) for line in value):
             said[key] = tuple(value)
         elif not isinstance(value, wanted) or isinstance(value, bool):
-            shown = {int: "a number", str: "text", tuple: "a list of lines", dict: "a mapping"}[wanted]
+            shown = {bool: "yes or no", int: "a number", str: "text", tuple: "a list of lines", dict: "a mapping"}[
+                wanted
+            ]
             raise usage(f"{key}: {value!r} is not {shown}.", where=str(path))
     return kind(**said)
 
@@ -118,11 +129,13 @@ def _elsewhere(asked: _SlurmAsked, results: Path, *, spreads: bool, quiet: bool)
         return _bring_home(Submitted(asked.collect, results), results, quiet=quiet)
     if asked.job.nodes > 1 and not spreads:
         raise usage("takes one node.", "Leave -N out.", "--nodes")
-    command = [sys.executable, "-m", "aiperf", *without_slurm(sys.argv[1:])]
-    command += ["--launcher", "env"] if asked.job.nodes > 1 else []
+    typed = without_slurm(sys.argv[1:])
+    name = next(place for place, word in enumerate(typed) if not word.startswith("-"))
+    command, more = [sys.executable, "-m", "aiperf", *typed[: name + 1]], typed[name + 1 :]
+    more += ["--launcher", "env"] if asked.job.nodes > 1 else []
     if in_allocation():
-        return run_here(asked.job, command)
-    job = submit(asked.job, command, results)
+        return run_here(asked.job, [*command, *more])
+    job = submit(asked.job, command, more, results)
     if asked.detach:
         again = in_results(f"aiperf run --collect {job.number}", results)
         print(f"job {job.number} is submitted; collect its table with: {again}")
@@ -162,6 +175,7 @@ def _bring_home(job: Submitted, results: Path, *, quiet: bool) -> int:
         print(job.out.read_text(encoding="utf-8", errors="replace"), end="")
     if code is not None:
         return code
+    require_space(job.stem.parent if job.stem.parent.is_dir() else results)
     if not job.err.is_file():
         what = f"job {job.number} left nothing in {job.stem.parent}."
         raise usage(what, "Does every node see it? Choose a folder on a shared file system.", "--results")
@@ -194,6 +208,8 @@ class _Line:
         if not self._job.err.is_file():
             return
         with self._job.err.open("rb") as file:
+            if file.seek(0, os.SEEK_END) < self._read:
+                self._read = 0  # the job has begun again
             file.seek(self._read)
             new = file.read()
         whole = new[: new.rfind(b"\n") + 1]

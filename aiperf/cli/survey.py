@@ -5,12 +5,15 @@ What must not live here: measuring, verdicts.
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from aiperf.analysis.survey import pair_times
+from aiperf.analysis.survey_history import node_histories
 from aiperf.cli.kubernetes import with_kubernetes
 from aiperf.cli.nodes import LauncherOption, joined
 from aiperf.cli.options import (
@@ -20,16 +23,19 @@ from aiperf.cli.options import (
     SeedOption,
     TimeoutOption,
     make_settings,
+    not_together,
     progress_note,
     with_format,
 )
+from aiperf.cli.output import HtmlOption, refuse_page_in, write_page
 from aiperf.cli.slurm import with_slurm
 from aiperf.errors import Exit, usage
 from aiperf.host.read import read_host
 from aiperf.launch.gang import LaunchFailed
-from aiperf.recipes.survey import SurveyRequest, read_survey, run_survey
+from aiperf.recipes.survey import PAIRS, SurveyRequest, read_survey, read_surveys, run_survey
+from aiperf.report.html.listing_page import survey_html
 from aiperf.report.layout.formats import OutputFormat, print_in
-from aiperf.report.views.survey_table import survey_rows, survey_view
+from aiperf.report.views.survey_table import history_view_of, survey_rows, survey_view
 
 _Threshold = Annotated[float, typer.Option("--threshold", help="Deficit that matters, as a share, e.g. 0.03 for 3 %.")]
 _Groups = Annotated[
@@ -46,6 +52,10 @@ _Slow = Annotated[
 def survey(
     form: OutputFormat,
     stored: Annotated[str, typer.Option("--from", metavar="FILE", help="Judge a stored survey again.")] = "",
+    history: Annotated[
+        bool, typer.Option("--history", help="Measure nothing: which node has become slower over the stored surveys.")
+    ] = False,
+    html: HtmlOption = False,
     threshold: _Threshold = 0.03,
     groups: _Groups = 0,
     slow: _Slow = "",
@@ -58,6 +68,10 @@ def survey(
     """Find the slow node, card or link of a fleet: copy, GEMM, and all-reduce over pairs of nodes in rounds."""
     if not 0 < threshold < 1:
         raise usage(f"invalid value {threshold:g}.", "Give a share, e.g. 0.03.", "--threshold")
+    refuse_page_in(form, html=html)
+    if history:
+        _show_history(form, results, threshold, html=html)
+        return
     if stored:
         found, file = read_survey(Path(stored)), Path(stored)
     else:
@@ -73,8 +87,36 @@ def survey(
     rows = survey_rows(found.verdicts(), names)
     about = [f"{len(names)} nodes · deficits over {found.threshold:g} matter · {file}"]
     about += [f"drill: {found.drill}"] if found.drill else []
-    print_in(form, survey_view(rows, names, on_slurm="SLURM_JOB_ID" in os.environ, about=about))
+    about += [
+        f"{names[one.node]} was lost at {one.when}, in round {one.round}; its numbers are of before · {one.why}"
+        for one in found.lost
+    ]
+    shares = {pair: math.expm1(log) for pair, log in pair_times(found.readings, PAIRS).items()}
+    view = survey_view(rows, names, on_slurm="SLURM_JOB_ID" in os.environ, about=about, pairs=shares)
+    if html:
+        write_page(results / "survey.html", survey_html(view, shares, names), form, fresh=True)
+    else:
+        print_in(form, view)
     raise typer.Exit(Exit.UNFIT if any(row.verdict in ("slow", "unreachable") for row in rows) else Exit.OK)
+
+
+def _show_history(form: OutputFormat, results: Path, threshold: float, *, html: bool) -> None:
+    if html:
+        raise not_together("--history", "--html")
+    found, damaged = read_surveys(results)
+    if not found:
+        raise usage(f"no survey is stored in {results}.", "Measure one first: aiperf survey --slurm -N 8.", "--history")
+    known = [
+        {
+            (one.nodes[each.nodes[0]], each.metric): each
+            for each in one.verdicts()
+            if len(each.nodes) == 1 and each.word != "unreachable"
+        }
+        for one in found
+    ]
+    about = [f"{len(found)} surveys, {found[0].when} to {found[-1].when} · deficits over the fleet of each survey"]
+    warnings = [f"{file} is damaged and was passed over" for file in damaged]
+    print_in(form, history_view_of(node_histories(known, threshold=threshold), about=about), warnings=warnings)
 
 
 def _slow(text: str) -> tuple[int, float] | None:

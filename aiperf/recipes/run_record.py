@@ -6,6 +6,7 @@ What must not live here: cases and their records.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -17,6 +18,7 @@ from aiperf.host.facts import HostFacts
 from aiperf.host.fingerprint import environment, fingerprint, git_state, software_versions
 from aiperf.host.health import RECORDED, read_health
 from aiperf.host.relevance import HostCheck
+from aiperf.launch.environment import RUN_NOTE_VARIABLE
 from aiperf.plan.plan import Plan
 from aiperf.records import HostFinding, Invocation, RunRecord
 from aiperf.settings import Settings
@@ -31,6 +33,9 @@ def begin_run(run: RunRecord, settings: Settings) -> tuple[RunWriter, RunRecord]
     writer.claim.take()
     run = replace(run, run=writer.name)
     writer.write_run(run)
+    if note := os.environ.get(RUN_NOTE_VARIABLE):
+        with contextlib.suppress(OSError):
+            Path(note).write_text(run.run, encoding="utf-8")
     return writer, run
 
 

@@ -15,7 +15,7 @@ from statistics import median
 from aiperf.analysis.survey import Judged, SurveyReading, judge, unreachable
 from aiperf.errors import AiperfError, usage
 from aiperf.host.facts import HostFacts
-from aiperf.launch.gang import Gang
+from aiperf.launch.gang import Gang, LaunchFailed
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.nodes.head import Nodes
 from aiperf.launch.nodes.links import FOLDER
@@ -42,6 +42,17 @@ _SAMPLE_S = 0.02
 
 
 @dataclass(frozen=True)
+class Lost:
+    """A node that was lost in the middle of a survey."""
+
+    node: int
+    round: int
+    """The first one that it missed, from 1."""
+    when: str
+    why: str
+
+
+@dataclass(frozen=True)
 class Survey:
     """A survey as it is stored."""
 
@@ -54,10 +65,14 @@ class Survey:
     """The node that was slowed on purpose, and by which share; empty for none."""
     absent: tuple[str, ...] = ()
     """Nodes of the job that did not come; they follow on ``nodes`` in the numbers of the verdicts."""
+    lost: tuple[Lost, ...] = ()
+    """Nodes that came and were lost before the end; the others went on without them."""
 
     def verdicts(self) -> tuple[Judged, ...]:
-        """What the readings say; the same readings always say the same."""
-        found = judge(self.readings, len(self.nodes), threshold=self.threshold)
+        """What the readings say; the same readings always say the same. Of a lost node they say what it was before."""
+        gone = {(one.node,) for one in self.lost}
+        judged = judge(self.readings, len(self.nodes), threshold=self.threshold)
+        found = [replace(one, word="unreachable") if one.nodes in gone else one for one in judged]
         metrics = dict.fromkeys(one.metric for one in found)
         numbers = range(len(self.nodes), len(self.nodes) + len(self.absent))
         return (*found, *(unreachable(metric, node) for node in numbers for metric in metrics))
@@ -95,94 +110,152 @@ def run_survey(
     with Guardian() as guardian, Scratch(guardian, "run", area=area) as scratch:
         if cluster is not None:
             cluster.scratch = scratch / "own"
-        battery = _Battery(asked, rounds, len(names), settings, scratch)
+        battery = _Battery(asked, rounds, names, settings, scratch)
         try:
             readings = tuple(battery.measure(host, guardian, cluster, note))
         finally:
             battery.end()
     drill = f"{names[asked.slow[0]]} +{asked.slow[1]:.0%}" if asked.slow else ""
-    when = datetime.now(UTC).isoformat(timespec="seconds")
-    survey = Survey(names, asked.seed, asked.threshold, readings, when, drill, cluster.absent if cluster else ())
+    absent = cluster.absent if cluster else ()
+    survey = Survey(names, asked.seed, asked.threshold, readings, _now(), drill, absent, tuple(battery.lost))
     return survey, _store(survey, settings.results)
 
 
 class _Battery:
-    """The ranks of all nodes, and what they are asked."""
+    """The ranks of all nodes, and what they are asked. Where one is lost, the others start anew without it."""
 
     def __init__(
-        self, asked: SurveyRequest, rounds: Sequence[Round], nodes: int, settings: Settings, scratch: Path
+        self, asked: SurveyRequest, rounds: Sequence[Round], names: Sequence[str], settings: Settings, scratch: Path
     ) -> None:
-        self._asked, self._nodes, self._settings = asked, nodes, settings
+        self._asked, self._names, self._settings, self._scratch = asked, names, settings, scratch
         # On one host whoever measures has it to itself.
         self._alone = bool(asked.groups)
         self._rounds: list[Round] = [(pair,) for each in rounds for pair in each] if self._alone else list(rounds)
         self._sides = {each: f"{PAIRS}-{i}" for i, each in enumerate(dict.fromkeys(self._rounds))}
-        pairs = [
-            Side(name, workload="comm.pairs", params={**_PAIR, "pairs": [list(pair) for pair in each]})
-            for each, name in self._sides.items()
-        ]
-        slow, over = asked.slow[1] if asked.slow else 0.0, 1 if self._alone else nodes
-        sides = tuple(replace(side, ranks=nodes, nodes=over, slowdown=slow) for side in (*_ALONE, *pairs))
-        measure, check = Measure(clock="wall", isolation="in_process"), Check("none", reason="nothing is compared")
-        self._case = Case("survey", "survey", "survey", "", sides, measure=measure, check=check)
-        self._started = Started.empty(PairPlan(self._case, 0, tuple(s.name for s in sides), asked.seed), scratch)
+        self._here = list(range(len(names)))
+        """The nodes that are not lost, by the rank of their process."""
+        self._started: Started | None = None
         self._iterations: dict[str, int] = {}
+        self.lost: list[Lost] = []
 
     def measure(
         self, host: HostFacts, guardian: Guardian, cluster: Nodes | None, note: Callable[[str], None]
     ) -> Iterator[SurveyReading]:
-        limits, names = self._settings.limits, self._started.plan.order
-        note(f"survey of {self._nodes} nodes: {len(self._rounds)} rounds")
-        self._started.start(names, cpus=None, everywhere=host.cpus, guardian=guardian, cluster=cluster)
-        (gang,) = self._started.unique()
+        """The readings of all rounds. Raises LaunchFailed where a node fails without being lost, or before the first
+        reading fewer than two are left."""
+        note(f"survey of {len(self._names)} nodes: {len(self._rounds)} rounds")
+        gang, number, measured = None, 0, False
+        while number < len(self._rounds):
+            try:
+                gang = gang or self._open(host, guardian, cluster)
+                found = list(self._round(gang, number))
+            except LaunchFailed as error:
+                gang = None
+                self.end()
+                new = self._leave_out(error, number, cluster)
+                if not new:
+                    raise
+                ended = len(self._here) < 2 or self._here[0] != 0
+                if ended and not measured:
+                    raise
+                for one in new:
+                    further = "the survey ends" if ended else f"going on with {len(self._here)} nodes"
+                    note(f"{self._names[one.node]} was lost in round {one.round}: {one.why}; {further}")
+                if ended:
+                    return
+            else:
+                yield from found
+                measured = True
+                number += 1
+                note(f"round {number} of {len(self._rounds)}")
+
+    def _leave_out(self, error: LaunchFailed, number: int, cluster: Nodes | None) -> list[Lost]:
+        failed = error.failure
+        dead = failed.rank if failed.kind == "dead_rank" else None
+        gone = set(cluster.leave_out(dead) if cluster and dead != 0 else ()) | ({dead} if dead is not None else set())
+        new = [Lost(self._here[rank], number + 1, _now(), failed.message) for rank in sorted(gone)]
+        self._here = [node for rank, node in enumerate(self._here) if rank not in gone]
+        self.lost += new
+        return new
+
+    def _left(self, each: Round) -> list[list[int]]:
+        """The pairs of a round whose nodes are both there, as ranks."""
+        rank = {node: place for place, node in enumerate(self._here)}
+        return [[rank[one], rank[two]] for one, two in each if one in rank and two in rank]
+
+    def _open(self, host: HostFacts, guardian: Guardian, cluster: Nodes | None) -> Gang:
+        """A process on every node that is there, with all sides set up."""
+        limits, asked, nodes = self._settings.limits, self._asked, len(self._here)
+        pairs = [
+            Side(name, workload="comm.pairs", params={**_PAIR, "pairs": self._left(each)})
+            for each, name in self._sides.items()
+            if self._left(each)
+        ]
+        slow, over = asked.slow[1] if asked.slow else 0.0, 1 if self._alone else nodes
+        slowed = self._here.index(asked.slow[0]) if asked.slow and asked.slow[0] in self._here else -1
+        sides = tuple(replace(side, ranks=nodes, nodes=over, slowdown=slow) for side in (*_ALONE, *pairs))
+        measure, check = Measure(clock="wall", isolation="in_process"), Check("none", reason="nothing is compared")
+        case = Case("survey", "survey", "survey", "", sides, measure=measure, check=check)
+        plan = PairPlan(case, 0, tuple(side.name for side in sides), asked.seed)
+        started = self._started = Started.empty(plan, self._scratch)
+        started.start(plan.order, cpus=None, everywhere=host.cpus, guardian=guardian, cluster=cluster)
+        (gang,) = started.unique()
         gang.await_start(limit=limits.start)
         gang.collect(LoadRequest, limit=limits.setup)
-        for side in self._case.sides:
-            request = setup_request(self._case, side, seed=self._asked.seed, delta=0.02, folder=self._started.folder)
-            gang.send(replace(request, slow_rank=self._asked.slow[0] if self._asked.slow else None))
+        for side in sides:
+            request = setup_request(case, side, seed=asked.seed, delta=0.02, folder=started.folder)
+            gang.send(replace(request, slow_rank=slowed))
             gang.collect(SetUpRequest, limit=limits.setup)
             gang.command(FirstIterationRequest(side.name), limit=limits.warmup)
-        for side in self._case.sides:
-            self._iterations[side.name] = self._fitting(gang, side.name)
-        for number, each in enumerate(self._rounds):
-            yield from self._round(gang, number, each)
-            note(f"round {number + 1} of {len(self._rounds)}")
+        for side in sides:
+            if side.name not in self._iterations:
+                ranks = sorted(rank for pair in side.params.get("pairs", ()) for rank in pair) or list(range(nodes))
+                self._iterations[side.name] = self._fitting(gang, side.name, ranks)
+        return gang
 
-    def _fitting(self, gang: Gang, side: str) -> int:
+    def _fitting(self, gang: Gang, side: str, ranks: list[int]) -> int:
         """Iterations of a sample, the same on every node: in the middle of them they take as long as is aimed at."""
-        pairs = {name: each for each, name in self._sides.items()}
-        ranks = sorted({rank for pair in pairs[side] for rank in pair}) if side in pairs else range(self._nodes)
-        times = [median(wall) for wall in self._turn(gang, side, list(ranks), 1)]
+        times = [median(wall) for wall in self._turn(gang, side, ranks, 1)]
         return max(1, round(_SAMPLE_S / max(median(times), 1e-6)))
 
-    def _round(self, gang: Gang, number: int, each: Round) -> Iterator[SurveyReading]:
-        everyone = sorted({rank for pair in each for rank in pair}) if self._alone else list(range(self._nodes))
+    def _round(self, gang: Gang, number: int) -> Iterator[SurveyReading]:
+        each = self._rounds[number]
+        pairs, here = self._left(each), self._here
+        if not pairs:
+            return
+        everyone = sorted(rank for pair in pairs for rank in pair) if self._alone else list(range(len(here)))
         for side in (side.name for side in _ALONE):
             count = self._iterations[side]
             # Where groups share a host, each has the whole of it for its turn.
-            turns = [[rank] for rank in range(self._nodes)] if self._alone else [everyone]
-            for ranks in turns if not self._alone or number % self._nodes == 0 else []:
+            turns = [[rank] for rank in range(len(here))] if self._alone else [everyone]
+            for ranks in turns if not self._alone or number % len(self._names) == 0 else []:
                 for rank, wall in zip(ranks, self._turn(gang, side, ranks, count), strict=True):
-                    yield SurveyReading(side, number, (rank,), median(wall) / count)
+                    yield SurveyReading(side, number, (here[rank],), median(wall) / count)
         name = self._sides[each]
         count = self._iterations[name]
         walls = dict(zip(everyone, self._turn(gang, name, everyone, count), strict=True))
-        for one, two in each:
+        for one, two in pairs:
             both = [max(pair) for pair in zip(walls[one], walls[two], strict=True)]
             # Pairs that measure one after the other are compared within a pass over all of them.
-            place = number * repeats(self._nodes) // len(self._rounds) if self._alone else number
-            yield SurveyReading(PAIRS, place, (one, two), median(both) / count)
+            place = number * repeats(len(self._names)) // len(self._rounds) if self._alone else number
+            yield SurveyReading(PAIRS, place, (here[one], here[two]), median(both) / count)
 
     def _turn(self, gang: Gang, side: str, ranks: list[int], count: int) -> list[tuple[float, ...]]:
         request = TurnRequest(side, 1, _SAMPLES, count, False)
         limit = self._settings.limits.measure
-        everyone = len(ranks) == self._nodes
+        everyone = len(ranks) == len(self._here)
         replies = gang.command(request, limit=limit) if everyone else gang.ask(ranks, request, limit=limit)
         return [reply.wall for reply in replies]
 
     def end(self) -> None:
         """End the ranks."""
-        self._started.end()
+        if self._started is not None:
+            self._started.end()
+        self._started = None
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _store(survey: Survey, results: Path) -> Path:
@@ -200,7 +273,19 @@ def read_survey(path: Path) -> Survey:
         readings = tuple(
             SurveyReading(one["metric"], one["round"], tuple(one["nodes"]), one["seconds"]) for one in said["readings"]
         )
-        absent = tuple(said.get("absent", ()))
-        return Survey(**{**said, "nodes": tuple(said["nodes"]), "readings": readings, "absent": absent})
+        absent, lost = tuple(said.get("absent", ())), tuple(Lost(**one) for one in said.get("lost", ()))
+        nodes = tuple(said["nodes"])
+        return Survey(**{**said, "nodes": nodes, "readings": readings, "absent": absent, "lost": lost})
     except (OSError, ValueError, KeyError, TypeError, AiperfError):
         raise usage("it is not a stored survey.", "They lie in results/surveys.", str(path)) from None
+
+
+def read_surveys(results: Path) -> tuple[list[Survey], list[Path]]:
+    """The stored surveys of a results folder in order of time, without drills, and the files that cannot be read."""
+    found, damaged = [], []
+    for file in sorted((results / "surveys").glob("*.json")):
+        try:
+            found.append(read_survey(file))
+        except AiperfError:
+            damaged.append(file)
+    return [one for one in found if not one.drill], damaged

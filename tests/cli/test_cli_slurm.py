@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -52,9 +54,29 @@ def test_a_job_takes_whole_nodes_and_runs_the_same_command_on_each(cluster, user
     done = typed(user, tmp_path, "--time", "90s", "--partition", "p", "--gpus-per-node", "8", "--seed", "4")
     asked, script = (tmp_path / "asked").read_text().split("\n"), (tmp_path / "asked.script").read_text()
     assert {"--nodes=2", "--exclusive", "--time=2", "--partition=p", "--gpus-per-node=8"} <= set(asked)
-    assert f"-m aiperf run x --seed 4 --results {tmp_path} --launcher env\n" in script
+    assert f'-m aiperf run "${{resume[@]}}" x --seed 4 --results {tmp_path} --launcher env\n' in script
+    assert "--no-requeue" in asked
     assert (done.code, done.out) == (0, "the table\n")
     assert done.err.splitlines() == ["a note", "job 17: completed on n[1-2]"]
+
+
+def test_a_job_that_starts_again_goes_on_in_the_run_that_it_began(cluster, user, tmp_path):
+    cluster()
+    (tmp_path / "cluster.yaml").write_text("requeue: true\nnodes: 2\n")
+    done = user.types("run", "x", "--slurm-file", str(tmp_path / "cluster.yaml"), "--results", str(tmp_path))
+    assert done.code == 0
+    assert "--requeue" in (tmp_path / "asked").read_text().split("\n")
+    srun = tmp_path / "bin" / "srun"
+    srun.write_text('#!/bin/bash\nprintf "%s\\n" "$@" > $AIPERF_RUN_NOTE.args; echo RUN-7 > $AIPERF_RUN_NOTE; exit 3\n')
+    srun.chmod(0o755)
+    stem, given = tmp_path / ".nodes" / "slurm-17", []
+    for again in ("0", "1"):
+        env = {**os.environ, "SLURM_JOB_ID": "17", "SLURM_RESTART_COUNT": again}
+        subprocess.run(["bash", str(tmp_path / "asked.script")], env=env, check=True)
+        given.append(Path(f"{stem}.run.args").read_text().split())
+        assert Path(f"{stem}.exit").read_text() == "3\n"
+    assert [("--resume" in args) for args in given] == [False, True]
+    assert given[1][given[1].index("run") + 1 :][:3] == ["--resume", "RUN-7", "x"]
 
 
 def test_the_exit_code_of_the_command_is_that_of_the_job(cluster, user, tmp_path):

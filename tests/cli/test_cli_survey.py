@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 
 from aiperf.analysis.survey import SurveyReading
 from aiperf.recipes.survey import Survey
@@ -39,3 +40,37 @@ def test_a_node_that_did_not_come_is_unreachable_and_the_others_are_judged_witho
     file = stored(user, absent=("rank 3",))
     assert verdicts(user, file) == (6, {**dict.fromkeys(NAMES, "ok"), "rank 3": "unreachable"})
     assert "4 nodes" in user.types("survey", "--from", file).out
+
+
+def test_history_says_which_node_has_become_slower_since_the_earlier_surveys(user):
+    folder = user.folder / "results" / "surveys"
+    folder.mkdir(parents=True)
+    for day, slow in enumerate((1.0, 1.0, 1.2)):
+        (folder / f"2026-01-0{day + 1}.json").write_text(Path(stored(user, slow=slow)).read_text())
+    drill = json.loads(Path(stored(user, slow=3.0)).read_text())
+    (folder / "2026-01-04.json").write_text(json.dumps({**drill, "drill": "n3 +200%"}))
+    (folder / "2026-01-05.json").write_text("no survey")
+    done = user.types("survey", "--history", "--json", "--results", str(user.folder / "results"))
+    rows = {row["node"]: row for row in json.loads(done.out)}
+    assert {name: row["since"] for name, row in rows.items()} == {"n1": "no slower", "n2": "no slower", "n3": "slower"}
+    assert (rows["n3"]["surveys"], round(rows["n3"]["change"], 1)) == (3, 0.2)
+    assert "2026-01-05.json is damaged" in user.types("survey", "--history", "--results", str(folder.parent)).err
+
+
+def test_a_history_without_surveys_is_a_mistake(user):
+    done = user.types("survey", "--history", "--results", str(user.folder))
+    assert (done.code, "no survey is stored" in done.err) == (2, True)
+
+
+def test_pairs_are_a_square_of_per_cents_and_a_heat_map_on_the_page(user):
+    times = {(0, 1): 1.0, (0, 2): 1.5, (0, 3): 1.0, (1, 2): 1.0, (1, 3): 1.0, (2, 3): 1.0}
+    readings = tuple(SurveyReading("all_reduce", turn, pair, t) for turn in range(3) for pair, t in times.items())
+    file = user.folder / "survey.json"
+    file.write_text(json.dumps(asdict(Survey((*NAMES, "<n4>"), 1, 0.03, readings))))
+    square = user.types("survey", "--from", str(file)).out.partition("pairs, %")[2].splitlines()
+    assert [line.split() for line in square[1:3]] == [["n1", "+0", "+50", "+0"], ["n2", "+0", "+0", "+0"]]
+    user.types("survey", "--from", str(file), "--html", "--results", str(user.folder))
+    page = (user.folder / "survey.html").read_text()
+    assert page.count("n1 – n3: +50.0 %") == 1
+    assert page.count('fill-opacity="1.00"') == 2
+    assert "<n4>" not in page

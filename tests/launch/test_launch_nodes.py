@@ -22,7 +22,7 @@ from patience import PATIENCE_S, until
 from aiperf import __version__
 from aiperf.errors import UserError
 from aiperf.host.read import read_host
-from aiperf.launch.nodes.agent import serve
+from aiperf.launch.nodes.agent import HeadKnows, serve
 from aiperf.launch.nodes.head import Nodes
 from aiperf.launch.nodes.links import Link, Meeting, join, meeting_file
 from aiperf.launch.nodes.place import Place
@@ -111,6 +111,41 @@ def test_a_node_that_cannot_reach_the_head_names_it_and_where_it_tried(tmp_path)
     Meeting("n1", ("127.0.0.1",), port, "secret").write(meeting_file(tmp_path, "job"))
     with pytest.raises(UserError, match=rf"node n2 cannot reach the head on n1 at 127\.0\.0\.1:{port}"):
         serve(replace(PLACE, rank=1, node="n2"), tmp_path, read_host(), wait_s=0.3)
+
+
+def test_a_head_that_a_node_cannot_reach_learns_it_through_the_folder_and_says_it_alone(tmp_path, monkeypatch):
+    def firewall(*_: object) -> Link:
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr("aiperf.launch.nodes.agent.join", firewall)
+    monkeypatch.setattr("aiperf.launch.nodes.agent._UNREACHED_S", 0.1)
+    quiet: list[type[BaseException]] = []
+
+    def node() -> None:
+        try:
+            serve(replace(PLACE, rank=1, node="n2"), tmp_path, read_host(), wait_s=20)
+        except BaseException as error:
+            quiet.append(type(error))
+
+    thread = threading.Thread(target=node)
+    thread.start()
+    began = time.monotonic()
+    with (
+        pytest.raises(UserError, match=r"node n2 sees the results folder, but cannot reach .*:"),
+        Nodes(PLACE, tmp_path),
+    ):
+        pass
+    thread.join()
+    assert time.monotonic() - began < 15, "long before nodes are given up"
+    assert quiet == [HeadKnows]
+    assert list((tmp_path / ".nodes").iterdir()) == []
+
+
+def test_a_full_folder_is_told_before_nodes_are_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr("aiperf.launch.nodes.links.LEAST_SPACE", 1 << 62)
+    with pytest.raises(UserError, match="its file system is full") as caught, Nodes(PLACE, tmp_path, wait_s=20):
+        pass
+    assert "--results" in caught.value.faults[0].hint
 
 
 def test_a_job_that_does_without_a_node_names_it_and_turns_it_away_when_it_comes_late(tmp_path, monkeypatch):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +13,14 @@ from aiperf.errors import UserError
 from aiperf.host.read import read_host
 from aiperf.recipes.survey import PAIRS, SurveyRequest, read_survey, run_survey
 from tests.recipes.recipes_made import make_settings
+
+
+def kill_rank(rank: int) -> None:
+    """End a rank of the gang that this process has started."""
+    children = [pid for each in Path("/proc/self/task").glob("*/children") for pid in each.read_text().split()]
+    workers = [pid for pid in children if b"aiperf.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    mine = [pid for pid in workers if f"\0RANK={rank}\0".encode() in Path(f"/proc/{pid}/environ").read_bytes()]
+    os.kill(int(mine[0]), signal.SIGKILL)
 
 
 def test_a_survey_reads_every_group_and_pair_three_times_and_names_the_slowed_one(tmp_path):
@@ -30,6 +41,27 @@ def test_a_survey_reads_every_group_and_pair_three_times_and_names_the_slowed_on
     assert read_survey(file).verdicts() == survey.verdicts()
     assert said[-1] == "round 9 of 9"
     assert list((tmp_path / ".nodes").iterdir()) == []
+
+
+def test_a_node_that_dies_in_mid_survey_is_unreachable_and_the_others_go_on(tmp_path):
+    said = []
+
+    def kill_one(line: str) -> None:
+        said.append(line)
+        if line == "round 2 of 9":
+            kill_rank(1)
+
+    asked = SurveyRequest(1, 0.03, groups=3)
+    survey, file = run_survey(asked, host=read_host(), settings=make_settings(tmp_path), cluster=None, note=kill_one)
+    (lost,) = survey.lost
+    assert (lost.node, lost.round) in {(1, 3), (1, 4)}
+    assert any(line.startswith("group1 was lost in round") and "going on with 2 nodes" in line for line in said)
+    after = {reading.nodes for reading in survey.readings if reading.metric == PAIRS and reading.round == 2}
+    assert after == {(0, 2)}
+    words = {one.word for one in survey.verdicts() if one.nodes == (1,)}
+    assert words == {"unreachable"}
+    assert all(one.word != "unreachable" for one in survey.verdicts() if one.nodes != (1,))
+    assert read_survey(file) == survey
 
 
 def test_one_node_cannot_be_surveyed(tmp_path):

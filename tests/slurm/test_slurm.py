@@ -178,6 +178,26 @@ def test_a_job_at_its_time_limit_has_saved_what_it_measured(cluster, tmp_path):
     until(lambda: not run.workers(), 10)
 
 
+def test_a_job_that_is_queued_again_goes_on_in_its_own_run_and_finishes(cluster, tmp_path):
+    run = Run(cluster, tmp_path, calls="1, 2")
+    running = run.start("--slurm", "-N", "2", "--requeue")
+    until(lambda: list(tmp_path.glob("2*/cases/*.json")), 100)
+    (first,) = [path for path in tmp_path.glob("2*") if not path.is_symlink()]
+    asked = subprocess.run(["squeue", "-h", "-o", "%A"], env=cluster.env, capture_output=True, text=True, check=True)
+    subprocess.run(["scontrol", "requeue", asked.stdout.strip()], env=cluster.env, check=True)
+    # Slurm lets two minutes pass before it begins again.
+    now = ["scontrol", "update", f"jobid={asked.stdout.strip()}", "starttime=now"]
+    until(lambda: subprocess.run(now, env=cluster.env, capture_output=True).returncode == 0, 20)
+    out, err = running.communicate(timeout=170)
+    assert running.returncode == 0, out + err
+    assert [path for path in tmp_path.glob("2*") if not path.is_symlink()] == [first]
+    assert {case["status"] for case in run.cases().values()} == {"measured"}
+    assert len(run.cases()) == 2
+    assert "queued" in err
+    assert all(f"calls={calls}" in out for calls in (1, 2))
+    assert run.workers() == []
+
+
 def test_a_folder_that_the_nodes_do_not_share_is_told_before_anything_runs(cluster, tmp_path):
     argv = [sys.executable, "-m", "aiperf", "run", "x", "--launcher", "env", "--results"]
     line = f"exec {' '.join(argv)} {tmp_path}/$SLURMD_NODENAME"

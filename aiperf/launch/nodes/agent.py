@@ -5,6 +5,7 @@ What must not live here: measuring; the ranks talk to the head themselves.
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import shutil
@@ -24,12 +25,18 @@ from aiperf.launch.child import Child, oom_kill_count
 from aiperf.launch.environment import INTERFACE_VARIABLES, SCRATCH_VARIABLE, import_path
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.nodes.head import JOIN_S
-from aiperf.launch.nodes.links import BEAT_S, SILENCE_S, Link, Meeting, interface_of, join, meeting_file
+from aiperf.launch.nodes.links import BEAT_S, SILENCE_S, Link, Meeting, interface_of, join, meeting_file, unreached_file
 from aiperf.launch.nodes.place import Place
 from aiperf.launch.scratch import Scratch
 from aiperf.launch.watchdog import PARENT_VARIABLE
 
 _LOOK_S = 0.2
+_UNREACHED_S = 10.0
+"""For how long a head whose address is known must be out of reach before it is told so through the folder."""
+
+
+class HeadKnows(AiperfError):
+    """This node cannot reach the head, which has read that and says it."""
 
 
 def serve(place: Place, results: Path, host: HostFacts, *, wait_s: float = JOIN_S) -> bool:
@@ -44,7 +51,8 @@ def serve(place: Place, results: Path, host: HostFacts, *, wait_s: float = JOIN_
 
 def _find_head(place: Place, results: Path, host: HostFacts, wait_s: float) -> tuple[Link, Meeting]:
     file = meeting_file(results, place.job)
-    deadline, meeting = time.monotonic() + wait_s, None
+    deadline, meeting, told = time.monotonic() + wait_s, None, unreached_file(results, place.job, place.rank)
+    first: dict[int, float] = {}
     hello: dict[str, Any] = {"role": "node", "node": place.node, "rank": place.rank, "version": __version__}
     while time.monotonic() < deadline:
         # Read anew each time: what lies there may be a former run's.
@@ -54,6 +62,8 @@ def _find_head(place: Place, results: Path, host: HostFacts, wait_s: float) -> t
                     return join(
                         (address, meeting.port), meeting.token, {**hello, "facts": _facts(host, address)}
                     ), meeting
+            if time.monotonic() - first.setdefault(meeting.port, time.monotonic()) > _UNREACHED_S:
+                _tell_head(told, place, meeting)
         time.sleep(_LOOK_S)
     if meeting is None:
         what = f"node {place.node} saw no sign of the head within {wait_s:g} s."
@@ -62,6 +72,19 @@ def _find_head(place: Place, results: Path, host: HostFacts, wait_s: float) -> t
     tried = ", ".join(f"{address}:{meeting.port}" for address in meeting.addresses)
     what = f"node {place.node} cannot reach the head on {meeting.node} at {tried}."
     raise usage(what, "Let the nodes of a job open connections to each other.", "--launcher env")
+
+
+def _tell_head(file: Path, place: Place, meeting: Meeting) -> None:
+    """Say through the folder that the head cannot be reached. Raises HeadKnows once it has read that."""
+    tried = ", ".join(f"{address}:{meeting.port}" for address in meeting.addresses)
+    with suppress(FileExistsError, OSError):
+        file.with_suffix(".new").write_text(json.dumps({"port": meeting.port, "node": place.node, "tried": tried}))
+        file.with_suffix(".new").replace(file)
+    deadline = time.monotonic() + 2.0
+    while time.monotonic() < deadline:
+        if not file.exists():
+            raise HeadKnows("the head has been told that it cannot be reached")
+        time.sleep(_LOOK_S)
 
 
 def _facts(host: HostFacts, head: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ What must not live here: what a node does with its orders (agent.py), gangs (gan
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import signal
@@ -20,7 +21,18 @@ from typing import Any
 from aiperf import __version__
 from aiperf.errors import UserError, usage
 from aiperf.launch.child import StartError, classify, tail_of
-from aiperf.launch.nodes.links import BEAT_S, SILENCE_S, Link, Meeting, admit, interface_of, interfaces, meeting_file
+from aiperf.launch.nodes.links import (
+    BEAT_S,
+    SILENCE_S,
+    Link,
+    Meeting,
+    admit,
+    interface_of,
+    interfaces,
+    meeting_file,
+    require_space,
+    unreached_file,
+)
 from aiperf.launch.nodes.place import Place
 from aiperf.records import FailureKind
 
@@ -188,17 +200,36 @@ class Nodes:
         """What the nodes beside the head's said of themselves when they joined, for the record."""
         return tuple({"node": node.name, **node.facts} for node in self._others)
 
+    def leave_out(self, index: int | None) -> list[int]:
+        """Go on without the node ``index`` and without every other one that is gone: which those are, by their index
+        till now. Where none is known to be gone yet, wait for as long as one may be silent.
+        """
+        deadline = time.monotonic() + SILENCE_S + BEAT_S
+        while index is None and not any(node.gone for node in self._others) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        out = [place for place, node in enumerate(self._others, 1) if node.gone or place == index]
+        for place in reversed(out):
+            node = self._others.pop(place - 1)
+            node.order({"op": "end"})
+            node.lose("it was left out")
+        return out
+
     def __enter__(self) -> Nodes:
         """Wait until every node has joined. Raises UserError where one does not that is needed, or no other one."""
         file = meeting_file(self._results, self.place.job)
         self._listener = socket.create_server(("", 0), backlog=256)
         addresses = tuple(address for _, address in interfaces()) or ("127.0.0.1",)
         try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            require_space(file.parent)
             Meeting(self.place.node, addresses, self._listener.getsockname()[1], self._token).write(file)
         except OSError as error:
             self._listener.close()
             what = f"the results folder cannot be written: {error.strerror}."
             raise usage(what, "Nodes meet there.", str(file.parent)) from None
+        except UserError:
+            self._listener.close()
+            raise
         threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
         threading.Thread(target=self._beat, args=(self._listener,), daemon=True).start()
         try:
@@ -223,7 +254,16 @@ class Nodes:
     def _await_all(self) -> None:
         wanted = self.place.nodes - 1
         with self._came:
-            self._came.wait_for(lambda: self._problem or len(self._others) == wanted, self._wait_s)
+            deadline, unreached = time.monotonic() + self._wait_s, dict[int, str]()
+            while time.monotonic() < deadline and not self._problem and len(self._others) < wanted:
+                self._came.wait(0.5)
+                unreached |= self._read_unreached()
+                if unreached and (self._all_needed or len(unreached) == wanted):
+                    raise usage(
+                        f"{'; '.join(unreached.values())}.",
+                        "Is there a firewall? The nodes of a job open connections to each other, on any port.",
+                        "--launcher env",
+                    )
             if self._problem:
                 raise usage(self._problem, "Have every node run the same installation.", "--launcher env")
             self._complete = True
@@ -233,6 +273,19 @@ class Nodes:
             _tell_apart(self.place.node, self._others)
             came, step = {node.rank for node in self._others}, self.place.world // self.place.nodes
             self.absent = tuple(f"rank {rank}" for rank in range(step, self.place.world, step) if rank not in came)
+
+    def _read_unreached(self) -> dict[int, str]:
+        """What nodes say that see the folder but cannot reach this process; they are gone once it is read."""
+        found = {}
+        step = self.place.world // self.place.nodes
+        for rank in range(step, self.place.world, step):
+            file = unreached_file(self._results, self.place.job, rank)
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                said = json.loads(file.read_text(encoding="utf-8"))
+                if self._listener is not None and said["port"] == self._listener.getsockname()[1]:
+                    found[rank] = f"node {said['node']} sees the results folder, but cannot reach {said['tried']}"
+                file.unlink()
+        return found
 
     def _accept(self, listener: socket.socket) -> None:
         while True:

@@ -10,6 +10,7 @@ import hmac
 import json
 import os
 import secrets
+import shutil
 import socket
 import struct
 import threading
@@ -19,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from aiperf.errors import usage
+
 FOLDER = ".nodes"
 """Folder below the results through which the nodes of a job meet; all of them must see it."""
 HELLO_S = 5.0
@@ -26,6 +29,8 @@ HELLO_S = 5.0
 BEAT_S = 2.0
 SILENCE_S = 8.0
 """Between two signs of life, and without one until the other end counts as gone: within 10 s nothing is left."""
+LEAST_SPACE = 16 << 20
+"""Bytes that the results folder must have left when nodes meet there: records, logs and samples of one run."""
 _LONGEST = 1 << 20
 _SIOCGIFADDR = 0x8915
 
@@ -61,6 +66,22 @@ class Meeting:
             said = json.loads(path.read_text(encoding="utf-8"))
             return cls(said["node"], tuple(said["addresses"]), said["port"], said["token"])
         return None
+
+
+def require_space(folder: Path) -> None:
+    """Raise UserError where a folder that all nodes are to write to has next to no room, before anything is measured.
+
+    A file system that does not say how large it is passes.
+    """
+    usage_now = shutil.disk_usage(folder)
+    if usage_now.total and usage_now.free < LEAST_SPACE:
+        what = f"its file system is full: {usage_now.free >> 20} MiB are free, {LEAST_SPACE >> 20} MiB are needed."
+        raise usage(what, "Free some space, or choose another folder with --results.", str(folder))
+
+
+def unreached_file(results: Path, job: str, rank: int) -> Path:
+    """The file in which a node that sees the folder, but cannot reach the head, says so."""
+    return meeting_file(results, job).with_suffix(f".unreached-{rank}")
 
 
 def meeting_file(results: Path, job: str) -> Path:

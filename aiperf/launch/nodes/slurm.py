@@ -19,16 +19,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aiperf.errors import Exit, usage
-from aiperf.launch.nodes.links import FOLDER
+from aiperf.launch.environment import RUN_NOTE_VARIABLE
+from aiperf.launch.nodes.links import FOLDER, require_space
 
 _OVER = {"COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY", "DEADLINE"}
 _OVER |= {"BOOT_FAIL", "REVOKED"}
+_TAKEN_OFF = {"PREEMPTED", "NODE_FAIL"}
 _FIRST_LOOK_S, _SLOWEST_LOOK_S = 0.5, 10.0
 _LAG_S = 5.0
 """How long a shared folder may take to show what a node has written."""
 _SCRIPT = """#!/bin/bash
+rm -f {stem}.exit
+export {note}={stem}.run
+resume=()
+if [ "${{SLURM_RESTART_COUNT:-0}}" -gt 0 ] && [ -s {stem}.run ]; then resume=(--resume "$(cat {stem}.run)"); fi
 {setup}
-srun --quiet --no-kill --kill-on-bad-exit=0 --cpu-bind=none --ntasks-per-node=1 {command}
+srun --quiet --no-kill --kill-on-bad-exit=0 --cpu-bind=none --ntasks-per-node=1 {command} "${{resume[@]}}" {more}
 echo $? > {stem}.exit
 """
 
@@ -45,6 +51,8 @@ class SlurmJob:
     gpus_per_node: int = 0
     sbatch: tuple[str, ...] = ()
     """Further options of sbatch."""
+    requeue: bool = False
+    """Whether Slurm may queue it again after a preemption or the loss of a node; its run then goes on."""
     setup: tuple[str, ...] = ()
     """Lines of the batch script before the command: modules, variables."""
 
@@ -53,7 +61,8 @@ class SlurmJob:
         given = {"partition": self.partition, "account": self.account, "time": self.minutes or ""}
         given["gpus-per-node"] = self.gpus_per_node or ""
         own = [f"--{name}={value}" for name, value in given.items() if value]
-        fixed = ["--job-name=aiperf", "--exclusive", "--ntasks-per-node=1", "--no-requeue", "--no-kill"]
+        fixed = ["--job-name=aiperf", "--exclusive", "--ntasks-per-node=1", "--no-kill", "--open-mode=truncate"]
+        fixed.append("--requeue" if self.requeue else "--no-requeue")
         return [f"--nodes={self.nodes}", *fixed, *own, *self.sbatch]
 
 
@@ -117,28 +126,39 @@ class Submitted:
     def wait(self, tell: Callable[[State], None]) -> State:
         """Wait until it is over; ``tell`` is told how it fares at every look."""
         pause = _FIRST_LOOK_S
-        while not (now := self.state()).over:
+        while not (now := self.state()).over or self._comes_back(now):
             tell(now)
             time.sleep(pause)
             pause = min(_SLOWEST_LOOK_S, 1.2 * pause)
         tell(now)
         return now
 
+    def _comes_back(self, now: State) -> bool:
+        """Whether a job that was taken off its nodes is queued again; Slurm needs a moment for it."""
+        if now.word not in _TAKEN_OFF:
+            return False
+        time.sleep(_FIRST_LOOK_S)
+        return not self.state().over
+
     def cancel(self) -> None:
         """Have Slurm end it."""
         _slurm("scancel", self.number)
 
 
-def submit(job: SlurmJob, command: Sequence[str], results: Path) -> Submitted:
-    """Submit a job that runs ``command`` once on each of its nodes. Raises UserError with what sbatch says."""
+def submit(job: SlurmJob, command: Sequence[str], more: Sequence[str], results: Path) -> Submitted:
+    """Submit a job that runs ``command`` with the arguments ``more`` once on each of its nodes. Raises UserError with
+    what sbatch says.
+
+    Where Slurm starts the job again, ``--resume`` with the run that it began comes between the two.
+    """
     folder = results.absolute() / FOLDER
     script = folder / f"slurm-{secrets.token_hex(6)}.sh"
     stem = f"{shlex.quote(str(folder))}/slurm-$SLURM_JOB_ID"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        script.write_text(
-            _SCRIPT.format(setup="\n".join(job.setup), command=shlex.join(command), stem=stem), encoding="utf-8"
-        )
+        require_space(folder)
+        said = {"command": shlex.join(command), "more": shlex.join(more), "setup": "\n".join(job.setup)}
+        script.write_text(_SCRIPT.format(**said, stem=stem, note=RUN_NOTE_VARIABLE), encoding="utf-8")
     except OSError as error:
         raise usage(f"cannot be written: {error.strerror}.", "Choose another folder.", str(folder)) from None
     where = [f"--output={folder}/slurm-%j.out", f"--error={folder}/slurm-%j.err"]

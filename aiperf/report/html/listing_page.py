@@ -5,15 +5,17 @@ What must not live here: rows and sentences (report/views), drawing, files being
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from aiperf import __version__
 from aiperf.analysis.across import Across
 from aiperf.analysis.trend import Series
+from aiperf.report.html.heat_map import heat_map
 from aiperf.report.html.speedups import speedup_chart
 from aiperf.report.html.templates import source, templates
 from aiperf.report.html.trends import trend_charts
+from aiperf.report.layout.formats import Printed
 from aiperf.report.layout.html import page_html
 from aiperf.report.layout.page import Page
 from aiperf.report.views.compare_rows import CompareRow
@@ -25,6 +27,8 @@ _TREND = (
     "Every run with its interval. The axis is logarithmic and spans at least four thresholds, so that noise does not "
     "fill it. The line is the level: a run that differs from it by no more than the noise is drawn on it."
 )
+
+_PAIRS = "Every pair that met, against the middle of all pairs; red is slower, and the colour is full at 20 %."
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,13 @@ def compare_html(
     _, head, *tables = compare_view(across, rows, every_metric=every_metric).page
     part = _ListingPart(_tables([head]), charts, caption, _tables(tables[:1]) + _tables(tables[1:], "lines"))
     return _listing("Runs compared", [part], warnings)
+
+
+def survey_html(view: Printed, shares: Mapping[tuple[int, int], float], names: Sequence[str]) -> str:
+    """Return the page of a survey: its table, and the heat map of the pairs, ``shares`` over the middle of all."""
+    charts = [heat_map(shares, names, title="Pairs of nodes")] if shares else []
+    (tables,) = view.page
+    return _listing("Survey", [_ListingPart(_tables([tables[:1]]), charts, _PAIRS, _tables([tables[1:]], "lines"))], ())
 
 
 def _drawn(row: CompareRow) -> RunRow:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aiperf.analysis.axis_crossing import axis_number
+from aiperf.analysis.break_even import axis_number
 from aiperf.analysis.estimates import value_interval
 from aiperf.analysis.pairs import valid
 from aiperf.records import CaseRecord, Comparison, Summary

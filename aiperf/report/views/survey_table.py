@@ -6,16 +6,20 @@ What must not live here: verdicts.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from aiperf.analysis.survey import Judged
+from aiperf.analysis.survey_history import NodeHistory
 from aiperf.report.layout.formats import Printed, printed_listing
-from aiperf.report.layout.page import Sentences
+from aiperf.report.layout.page import Block, Sentences
 from aiperf.report.layout.table import Table, TableColumn
 from aiperf.report.numbers import DASH
 
 _PARTS = {"copy": "memory", "gemm": "CPU", "all_reduce": "NIC"}
+_WIDEST = 12
+"""Nodes whose pairs fit into a terminal; the page shows more."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +51,74 @@ def survey_rows(judged: Sequence[Judged], names: Sequence[str]) -> list[SurveyRo
     return rows
 
 
-def survey_view(rows: Sequence[SurveyRow], names: Sequence[str], *, on_slurm: bool, about: Sequence[str]) -> Printed:
-    """The table, then the line that drains each slow node, then ``about``."""
+@dataclass(frozen=True)
+class SurveyHistoryRow:
+    """One node by one metric over stored surveys."""
+
+    node: str
+    metric: str
+    surveys: int
+    before: float | None
+    """Deficit in the middle of the earlier surveys."""
+    last: float | None
+    change: float | None
+    """By how much it takes longer now, as a share, beyond what the fleet does."""
+    low: float | None
+    high: float | None
+    since: str
+    """slower, no slower, undecided, or new in the last survey."""
+
+
+def history_view_of(found: Sequence[NodeHistory], *, about: Sequence[str]) -> Printed:
+    """What became of every node of the last survey, those that are slower first."""
+    order = sorted(found, key=lambda one: (one.since != "slower", one.node, one.metric))
+    rows = [
+        SurveyHistoryRow(
+            one.node, one.metric, one.surveys, _share(one.before), _share(one.last), _share(one.last - one.before),
+            _share(one.low), _share(one.high), one.since,
+        )
+        for one in order
+    ]  # fmt: skip
+    table = Table[SurveyHistoryRow](
+        [
+            TableColumn("node", "node", lambda row: row.node),
+            TableColumn("metric", "metric", lambda row: row.metric),
+            TableColumn("surveys", "surveys", lambda row: str(row.surveys), right=True, rank=2),
+            TableColumn("before", "before", lambda row: _percent(row.before), right=True, rank=1),
+            TableColumn("last", "now", lambda row: _percent(row.last), right=True, rank=1),
+            TableColumn("change", "change", lambda row: _percent(row.change), right=True),
+            TableColumn("low", "interval", _interval, right=True, rank=1),
+            TableColumn("since", "since", lambda row: row.since),
+        ],
+        rows,
+    )
+    return printed_listing(rows, [[table, Sentences(about, lead=" ", style="dim")]], kind=SurveyHistoryRow)
+
+
+def pair_table(shares: Mapping[tuple[int, int], float], names: Sequence[str]) -> Table[int]:
+    """The pairs of nodes as a square of per cents over the middle of all pairs."""
+
+    def cell(other: int) -> Callable[[int], str]:
+        def said(node: int) -> str:
+            share = shares.get((min(node, other), max(node, other)))
+            return "" if share is None else f"{share * 100:+.0f}".replace("-", "−")
+
+        return said
+
+    columns = [TableColumn[int]("node", "pairs, %", lambda node: names[node])]
+    columns += [TableColumn[int](f"with{other}", names[other], cell(other), right=True) for other in range(len(names))]
+    return Table(columns, list(range(len(names))))
+
+
+def survey_view(
+    rows: Sequence[SurveyRow],
+    names: Sequence[str],
+    *,
+    on_slurm: bool,
+    about: Sequence[str],
+    pairs: Mapping[tuple[int, int], float] = MappingProxyType({}),
+) -> Printed:
+    """The table, then the line that drains each slow node, the square of ``pairs`` of a small fleet, then ``about``."""
     table = Table(
         [
             TableColumn("node", "node", lambda row: row.node),
@@ -66,7 +136,12 @@ def survey_view(rows: Sequence[SurveyRow], names: Sequence[str], *, on_slurm: bo
         f'{", ".join(f"{row.metric} {_percent(row.deficit)}" for row in rows if row.node == name and row.part)}"'
         for name in slow
     ]
-    parts = [Sentences(drains if on_slurm else [], lead=" "), Sentences(about, lead=" ", style="dim")]
+    square: list[Block] = [pair_table(pairs, names)] if pairs and 2 < len(names) <= _WIDEST else []
+    parts: list[Block] = [
+        Sentences(drains if on_slurm else [], lead=" "),
+        *square,
+        Sentences(about, lead=" ", style="dim"),
+    ]
     return printed_listing(rows, [[table, *parts]], kind=SurveyRow)
 
 
@@ -78,5 +153,5 @@ def _percent(value: float | None) -> str:
     return DASH if value is None else f"{value * 100:+.1f} %".replace("-", "−")
 
 
-def _interval(row: SurveyRow) -> str:
+def _interval(row: SurveyRow | SurveyHistoryRow) -> str:
     return DASH if row.low is None else f"{_percent(row.low)} … {_percent(row.high)}"

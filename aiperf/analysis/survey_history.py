@@ -1,0 +1,61 @@
+"""A node's deficit over stored surveys: whether it has become slower since.
+
+Numbers in, numbers out. What must not live here: judging one survey (survey.py), files, printing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Literal
+
+from aiperf.analysis.survey import Judged
+
+Since = Literal["slower", "no slower", "undecided", "new"]
+
+
+@dataclass(frozen=True)
+class NodeHistory:
+    """A node by one metric in the latest survey, against the surveys before it."""
+
+    node: str
+    metric: str
+    surveys: int
+    """Those that have its deficit, the latest one included."""
+    before: float
+    """Log deficit in the middle of the earlier surveys; NaN where there is none."""
+    last: float
+    low: float
+    high: float
+    """Ends of the interval of ``last - before``."""
+    since: Since
+
+
+def node_histories(surveys: Sequence[Mapping[tuple[str, str], Judged]], *, threshold: float) -> list[NodeHistory]:
+    """Every node of the last survey by every metric; ``surveys`` are in order of time, by node and metric.
+
+    A deficit is over the middle of the fleet that was surveyed with it, so that what makes all nodes slower makes none
+    of them slower here. The change has both intervals' uncertainty, that of the earlier surveys being the middle of
+    theirs: how far a node moves from day to day is not in it.
+    """
+    known: dict[tuple[str, str], list[Judged]] = defaultdict(list)
+    for survey in surveys:
+        for key, one in survey.items():
+            if not math.isnan(one.deficit):
+                known[key].append(one)
+    last = surveys[-1] if surveys else {}
+    return [_history(key, known[key], math.log1p(threshold)) for key in sorted(last) if known[key]]
+
+
+def _history(key: tuple[str, str], found: Sequence[Judged], delta: float) -> NodeHistory:
+    *earlier, last = found
+    if not earlier:
+        return NodeHistory(*key, 1, math.nan, last.deficit, math.nan, math.nan, "new")
+    before = median(one.deficit for one in earlier)
+    reach = math.hypot(last.high - last.deficit, median(one.high - one.deficit for one in earlier))
+    low, high = last.deficit - before - reach, last.deficit - before + reach
+    since: Since = "slower" if low > delta else "no slower" if high < delta else "undecided"
+    return NodeHistory(*key, len(found), before, last.deficit, low, high, since)
