@@ -185,10 +185,12 @@ def test_a_job_that_is_queued_again_goes_on_in_its_own_run_and_finishes(cluster,
     (first,) = [path for path in tmp_path.glob("2*") if not path.is_symlink()]
     asked = subprocess.run(["squeue", "-h", "-o", "%A"], env=cluster.env, capture_output=True, text=True, check=True)
     subprocess.run(["scontrol", "requeue", asked.stdout.strip()], env=cluster.env, check=True)
-    # Slurm lets two minutes pass before it begins again.
-    now = ["scontrol", "update", f"jobid={asked.stdout.strip()}", "starttime=now"]
-    until(lambda: subprocess.run(now, env=cluster.env, capture_output=True).returncode == 0, 20)
-    out, err = running.communicate(timeout=170)
+    # Once it is queued Slurm lets two minutes pass before it begins again.
+    number = asked.stdout.strip()
+    state = ["squeue", "-h", "-t", "all", "-j", number, "-o", "%T"]
+    until(lambda: subprocess.check_output(state, env=cluster.env, text=True).strip() == "PENDING", 30)
+    subprocess.run(["scontrol", "update", f"jobid={number}", "starttime=now"], env=cluster.env, check=True)
+    out, err = running.communicate(timeout=100)
     assert running.returncode == 0, out + err
     assert [path for path in tmp_path.glob("2*") if not path.is_symlink()] == [first]
     assert {case["status"] for case in run.cases().values()} == {"measured"}
