@@ -40,9 +40,8 @@ _LITTLE_HIDDEN = 0.1
 _SEEN_AGAIN, _MOST_FRESH = 12, 12
 """Single iterations on known and on new inputs in a pair, at most."""
 _FEWEST_FRESH = 3
-_FRESH_SHARE, _FRESH_S = 0.04, 0.03
-"""Of a side's measured time that they may take, once the fewest are done, and seconds that they always may: from three
-readings of a millisecond nothing could be said on a busy host."""
+_FRESH_SHARE = 0.04
+"""Of a side's measured time that they may take, once the fewest are done."""
 _LONGEST_FRESH_S = 0.25
 """Longer iterations are audited only: a few more of them would lengthen a pair by too much."""
 
@@ -284,7 +283,7 @@ def _fresh_round(turns: Mapping[str, TurnPlan], rounds: int, draw: random.Random
 
 def _fresh(gang: Gang, side: str, seeds: tuple[int, ...], settings: Settings) -> FreshReply:
     # Ranks must end after the same number of iterations: those of a gang time the fewest.
-    seconds = max(_FRESH_S, _FRESH_SHARE * settings.precision.side_seconds) if gang.plan.ranks == 1 else 0.0
+    seconds = _FRESH_SHARE * settings.precision.side_seconds if gang.plan.ranks == 1 else 0.0
     replies = gang.command(FreshRequest(side, seeds, _FEWEST_FRESH, seconds), limit=settings.limits.measure)
     return max(replies, key=lambda reply: sum(reply.fresh) + sum(reply.again))
 

@@ -18,8 +18,9 @@ from aiperf.records import CheckResult, Incident
 
 _MOST_THREADS = 16
 """Of a process that are looked at, its main thread and the oldest others: a reading must stay short."""
-_STOP_S = 5e-3
-"""A process that takes longer to stop, because a thread of it waits for a device, is not judged in this turn."""
+_STOP_S = 3e-4
+"""A process that takes longer to stop, because others have its CPU or a thread of it waits for a device, is not judged
+in this turn: there are many, and each may cost little."""
 _POLL_S = 50e-6
 _POLICIES = {os.SCHED_OTHER: "SCHED_OTHER", os.SCHED_FIFO: "SCHED_FIFO", os.SCHED_RR: "SCHED_RR",
              os.SCHED_BATCH: "SCHED_BATCH", os.SCHED_IDLE: "SCHED_IDLE"}  # fmt: skip

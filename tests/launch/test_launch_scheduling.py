@@ -9,7 +9,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from aiperf.launch import scheduling
 from aiperf.launch.scheduling import Scheduling, SchedulingWatch
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy host stops a process late, which is not what is tested here."""
+    monkeypatch.setattr(scheduling, "_STOP_S", 5.0)
 
 
 @pytest.fixture
@@ -84,12 +91,16 @@ def test_threads_that_may_run_elsewhere_than_on_the_sides_cpus_are_told(sides: d
     assert [(i.kind, i.side) for i in beyond.incidents] == [("affinity", "after")] * (len(cpus) > 1)
 
 
-def test_a_side_that_does_not_stop_or_has_ended_is_not_judged(sides: dict[str, tuple[int, ...]]) -> None:
+def test_a_side_that_does_not_stop_or_has_ended_is_not_judged(
+    sides: dict[str, tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     watch = SchedulingWatch(sides)
+    monkeypatch.setattr(scheduling, "_STOP_S", 1e-3)
     watch.stopped("before")
     lowered(sides["before"][0])
     watch.look(after="after")
     assert watch.checks == watch.incidents == ()
+    monkeypatch.setattr(scheduling, "_STOP_S", 5.0)
     stop(watch, "after", sides)
     os.kill(sides["after"][0], signal.SIGKILL)
     os.waitid(os.P_PID, sides["after"][0], os.WEXITED | os.WNOWAIT)
