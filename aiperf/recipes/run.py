@@ -60,13 +60,12 @@ def run_plan(
     host_check: HostCheck = HostCheck.off,
     opening: Opening = Opening(),
 ) -> RunOutcome:
-    """Measure every case of a plan and save each as soon as it is done. Raises UserError for unknown refs.
+    """Measure every case of a plan and save each as soon as it is done.
 
     ``build`` runs in each checkout of a side that names a ref: an argv, or a line for the shell. ``host_check`` says
-    how to treat findings of the host that can bias a case. With ``earlier`` the run continues in
-    that run's folder:
-    finished cases are kept, open ones go on, failed and skipped ones are tried again. Raises UserError when it was of
-    another host, seed, precision or software.
+    how to treat findings of the host that can bias a case. An ``opening`` of an earlier run continues in its folder:
+    finished cases are kept, open ones go on, failed and skipped ones are tried again. Raises UserError for unknown
+    refs, and for an earlier run of another host, seed, precision or software.
     """
     earlier, cluster = opening.earlier, opening.cluster
     check_refs(plan.cases)
