@@ -79,12 +79,12 @@ def run_plan(
     problems: tuple[str, ...] = ()
     try:
         progress.run_started((*plan.cases, *plan.skips))
-        for finding in run.findings:
-            progress.note(finding.text)
-        if health.late:
-            progress.note(f"host probes that did not answer in time, so not judged: {', '.join(health.late)}")
-        if said := too_small_a_budget(plan, settings):
-            progress.note(said)
+        late = (
+            f"host probes that did not answer in time, so not judged: {', '.join(health.late)}" if health.late else ""
+        )
+        for said in (*(finding.text for finding in run.findings), late, too_small_a_budget(plan, settings)):
+            if said:
+                progress.note(said)
         saved.keep_skips(plan.skips, run)
         with MeasurementSession(host, settings, cluster) as session:
             watch = HostWatch(health, session.still, progress.note)
