@@ -79,12 +79,10 @@ def run_plan(
     problems: tuple[str, ...] = ()
     try:
         progress.run_started((*plan.cases, *plan.skips))
-        late = (
-            f"host probes that did not answer in time, so not judged: {', '.join(health.late)}" if health.late else ""
-        )
-        for said in (*(finding.text for finding in run.findings), late, too_small_a_budget(plan, settings)):
-            if said:
-                progress.note(said)
+        for said in filter(
+            None, (*(f.text for f in run.findings), _late(health.late), too_small_a_budget(plan, settings))
+        ):
+            progress.note(said)
         saved.keep_skips(plan.skips, run)
         with MeasurementSession(host, settings, cluster) as session:
             watch = HostWatch(health, session.still, progress.note)
@@ -110,6 +108,10 @@ def run_plan(
     done = tuple(saved.records[name] for name in run.planned if name in saved.records)
     code = Exit.USAGE if problems else exit_code(done, status == "interrupted")
     return RunOutcome(writer.folder, run, done, code, problems)
+
+
+def _late(probes: Sequence[str]) -> str:
+    return f"host probes that did not answer in time, so not judged: {', '.join(probes)}" if probes else ""
 
 
 def exit_code(records: Sequence[CaseRecord], interrupted: bool) -> Exit:

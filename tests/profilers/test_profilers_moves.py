@@ -50,6 +50,9 @@ def own_counters(workload: str) -> frozenset[str]:
                 found |= {text for key in node.keys if (text := text_of(key))}
             if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
                 found.add(text_of(node.slice))
+            if isinstance(node, ast.Constant) and str(node.value).startswith("aiperf.workloads."):
+                # A module that is imported where it is needed, by its name.
+                left.append(WORKLOADS.joinpath(*str(node.value).split(".")[2:]).with_suffix(".py"))
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("aiperf.workloads"):
                 inner = WORKLOADS.joinpath(*str(node.module).split(".")[2:])
                 left += [inner.with_suffix(".py"), *(inner / f"{alias.name}.py" for alias in node.names)]

@@ -161,7 +161,8 @@ def test_whole_programs_are_watched_under_the_name_of_their_side(session, monkey
     monkeypatch.setattr("aiperf.recipes.session.Sampler", Listening)
     session.measure(commands("true", "sleep 0.01"), 0, ("after", "before"), 7)
     assert marks[:4] == ["warm-up of before", None, "warm-up of after", None]
-    assert marks[4:8] == ["after", None, "before", None]
+    assert marks[4:8] == ["output of before", None, "output of after", None]
+    assert marks[8:12] == ["after", None, "before", None]
 
 
 def test_a_pair_tells_what_watching_it_cost_and_where_the_reading_ran(session) -> None:
@@ -546,4 +547,5 @@ def test_what_is_done_is_said_between_the_turns_of_workers_and_before_each_run_o
     assert [phase for _, phase in said[: len(phases)]] == phases
     said.clear()
     session.measure(commands("true", "true"), 0, ("before", "after"), 1)
-    assert [phase for _, phase in said[:3]] == ["warm-up of before", "warm-up of after", "run of before"]
+    before = ["warm-up of before", "warm-up of after", "output of before", "output of after"]
+    assert [phase for _, phase in said[:5]] == [*before, "run of before"]
