@@ -87,9 +87,9 @@ def _asked(typed: dict[str, Any]) -> _SlurmAsked:
         given["minutes"] = minutes(time_of("--time", typed["time_limit"]))
     if not wants:
         if given or typed["detach"]:
-            raise usage(
-                "is an option of a job.", "Add --slurm or --kubernetes.", "--detach" if typed["detach"] else "--nodes"
-            )
+            names = {"minutes": "time"}
+            option = next((names.get(name, name.replace("_", "-")) for name in given), "detach")
+            raise usage("is an option of a job.", "Add --slurm or --kubernetes.", f"--{option}")
         return _SlurmAsked(None, False, typed["collect"])
     file = typed["slurm_file"]
     base = read_job_file(Path(file), SlurmJob, "minutes", minutes) if file else SlurmJob()

@@ -65,7 +65,7 @@ def survey(
     quiet: QuietOption = False,
     launcher: LauncherOption = "",
 ) -> None:
-    """Find the slow node, card or link of a fleet: copy, GEMM, and all-reduce over pairs of nodes in rounds."""
+    """Find the slow node or link of a fleet: copy, GEMM, and all-reduce over pairs of nodes in rounds."""
     if not 0 < threshold < 1:
         raise usage(f"invalid value {threshold:g}.", "Give a share, e.g. 0.03.", "--threshold")
     refuse_page_in(form, html=html)

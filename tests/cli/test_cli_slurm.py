@@ -158,3 +158,9 @@ def test_how_a_job_fares_in_a_few_words():
     assert State("RUNNING", "n[1-2]").line == "running on n[1-2]"
     assert [State(word).over for word in ("RUNNING", "TIMEOUT", "")] == [False, True, True]
     assert SlurmJob(account="a").options()[-1] == "--account=a"
+
+
+@pytest.mark.parametrize("typed", [("--partition", "p"), ("--gpus-per-node", "8"), ("--time", "20min"), ("--detach",)])
+def test_an_option_of_a_job_without_a_job_is_named_as_it_was_typed(user, typed):
+    told = user.types("run", "tiny.yaml", *typed)
+    assert (told.code, f"{typed[0]}: is an option of a job." in told.err) == (2, True)
