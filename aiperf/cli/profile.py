@@ -68,7 +68,12 @@ _Imported = Annotated[
     typer.Option("--import", metavar="FILE ...", help=f"Read existing reports: {', '.join(known_endings())}."),
 ]
 _Ranges = Annotated[
-    list[str], typer.Option("--range", metavar="[DOMAIN@]NAME", help="NVTX range to use as a side; repeatable.")
+    list[str],
+    typer.Option(
+        "--range",
+        metavar="[DOMAIN@]NAME",
+        help="NVTX range to use as a side, by default of the domain aiperf or of none; repeatable.",
+    ),
 ]
 _Resume = Annotated[str, typer.Option("--resume", metavar="RUN", help="Continue this run; finished profiles are kept.")]
 _Limit = Annotated[str, typer.Option("--timeout", help="Timeout of one profiler pass, e.g. 2min.")]

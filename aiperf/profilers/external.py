@@ -26,21 +26,24 @@ class Range:
     """A range of a program: the name of a side, in an NVTX domain."""
 
     name: str
-    domain: str = DOMAIN
+    domain: str | None = DOMAIN
+    """Empty: the nameless one. None: aiperf's, else the nameless one."""
+    push_pop: bool = False
+    """Whether push/pop ranges count as well: programs that are not aiperf's mark theirs so."""
 
 
 def parse_range(text: str) -> Range:
-    """``NAME`` in the domain aiperf, ``DOMAIN@NAME`` in another, ``@NAME`` in the nameless one. Raises UserError."""
+    """``NAME`` in the domain aiperf or in none, ``DOMAIN@NAME`` in another, ``@NAME`` in none. Raises UserError."""
     domain, mark, name = text.rpartition("@")
     if not name:
         what = f'"{text}" does not name a range.'
         raise usage(what, "Write NAME, DOMAIN@NAME, or @NAME for the default domain.", "--range")
-    return Range(name, domain if mark else DOMAIN)
+    return Range(name, domain if mark else None, push_pop=True)
 
 
 def own_ranges(names: Sequence[str]) -> tuple[Range, ...]:
     """Ranges of aiperf's domain, by name."""
-    return tuple(Range(name) for name in names)
+    return tuple(Range(name, push_pop=True) for name in names)
 
 
 def range_passes(ranges: Sequence[Range]) -> list[Pass]:

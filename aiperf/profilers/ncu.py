@@ -51,10 +51,14 @@ def ncu_profile(
     Clocks are left alone, so the durations are not a timing result. ``cold`` flushes the caches before each pass.
     ``metrics`` are further counters that this ncu offers here: each may replay every kernel once more.
     """
-    include = f"{selected.domain}@{selected.name}" if selected.domain else selected.name
+    places = [
+        f"{domain}@{selected.name}" if domain else selected.name for domain in range_passes([selected])[0].domains
+    ]
+    filters = [f"{place}{end}" for place in places for end in (("", "/") if selected.push_pop else ("",))]
     command = [
         *(str(ncu.path), "--export", str(output), "--force-overwrite", "--target-processes", "all"),
-        *("--nvtx", "--nvtx-include", include, "--replay-mode", "kernel", "--clock-control", "none"),
+        *("--nvtx", *(word for one in filters for word in ("--nvtx-include", one))),
+        *("--replay-mode", "kernel", "--clock-control", "none"),
         *("--cache-control", "all" if cold else "none", "--launch-count", str(launches)),
     ]
     for section in NCU_SECTIONS:

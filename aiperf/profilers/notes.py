@@ -60,7 +60,7 @@ def _no_range(v: Mapping[str, Any]) -> str:
     if v.get("processes"):
         return f"{lacking}: those in process {_list(v['processes'])} are another launch's"
     if v.get("seen"):
-        return f"{lacking}: the ranges of domain {v['domain']!r} are {_list(v['seen'])}"
+        return f"{lacking}: there are {_list(v['seen'])}"
     return f"{lacking}: there are no ranges" if "seen" in v else lacking
 
 

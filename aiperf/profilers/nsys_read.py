@@ -29,6 +29,7 @@ _MEMORY = {0: "pageable", 1: "pinned", 4: "managed"}
 _LOST = re.compile(r"not all|dropped|lost|overflow|incomplete", re.IGNORECASE)
 _ERROR = 3
 _MOST_OS_ROWS = 30
+_MOST_NAMES = 10
 _COMMON = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid")
 _NO_DEVICE = (1 << 31) - 1
 
@@ -96,7 +97,7 @@ class _Report:
             found = self._ranges_for(one)
             gang, noted = _gang(one, found)
             ranges = _ranges(gang, found)
-            notes += [*noted, *_doubts(gang, found, ranges)]
+            notes += [*noted, *_doubts(gang, found, ranges, self._all_names(one.domains))]
             if ranges:
                 lost = self._lost(orphans)
                 parts.append(_side(gang, ranges, work, calls, system, lost=lost, settled=bool(one.ranks)))
@@ -110,36 +111,40 @@ class _Report:
 
     def _ranges_for(self, one: Pass) -> list[_Range]:
         """Start/end ranges; of a program that is not aiperf's, push/pop ranges where the name has no others."""
-        found = self.all_ranges(one.domain)
-        if one.ranks or any(r.name in one.names for r in found):
-            return found
-        return self.all_ranges(one.domain, kind=_PUSH_POP)
+        found: list[_Range] = []
+        for domain in one.domains:
+            for kind in (_START_END,) if one.ranks else (_START_END, _PUSH_POP):
+                found = self.all_ranges(domain, kind=kind)
+                if any(r.name in one.names for r in found):
+                    return found
+        return found
+
+    def _all_names(self, first: Sequence[str]) -> list[str]:
+        """Every range as ``--range`` would name it, those of the domains ``first`` before others."""
+        named = {(place, f"{place}@{mark[1]}") for kind in (_START_END, _PUSH_POP) for mark, place in self._marks(kind)}
+        return [label for _, label in sorted(named, key=lambda n: (n[0] not in first, n[1]))]
 
     def all_ranges(self, domain: str, *, kind: int = _START_END) -> list[_Range]:
         """Ranges of one kind and domain, by begin."""
+        return [
+            _Range(name, start * _S, None if end is None else end * _S, _pid(process))
+            for (_, name, start, end, process), place in self._marks(kind)
+            if place == domain
+        ]
+
+    def _marks(self, kind: int) -> list[tuple[tuple[int, str, int, int | None, int], str]]:
+        """Ranges of a kind, by begin, with the name of their domain, which is empty for the one without a name."""
         table = self._resolve("NVTX_EVENTS")
         if table is None:
             return []
         text = "coalesce(e.text, (SELECT value FROM StringIds WHERE id = e.textId))"
-        domains = {
-            (pid, number)
-            for number, pid, name in self._rows(
-                f"SELECT e.domainId, e.globalTid & {_PROCESS}, {text} FROM {table} e WHERE e.eventType = ?",
-                _DOMAIN_CREATED,
-            )
-            if name == domain
-        }
-        rows = self._rows(
-            f"SELECT {text}, e.start, e.end, e.globalTid & {_PROCESS}, e.domainId FROM {table} e "
-            "WHERE e.eventType = ? ORDER BY e.start",
-            kind,
+        query = (
+            f"SELECT e.domainId, {text}, e.start, e.end, e.globalTid & {_PROCESS} FROM {table} e WHERE e.eventType = ?"
         )
-        # Domain 0 is the one without a name.
-        return [
-            _Range(str(name), start * _S, None if end is None else end * _S, _pid(process))
-            for name, start, end, process, number in rows
-            if ((process, number) in domains if domain else not number)
-        ]
+        domains = {(row[4], row[0]): str(row[1]) for row in self._rows(query, _DOMAIN_CREATED)}
+        marks = [(row[0], str(row[1]), *row[2:]) for row in self._rows(f"{query} ORDER BY e.start", kind)]
+        # Domain 0 is the one without a name; those that nothing created belong to nobody.
+        return [(m, domains[m[4], m[0]] if m[0] else "") for m in marks if not m[0] or (m[4], m[0]) in domains]
 
     # ---- GPU work and host calls -----------------------------------------------------------------------------------
 
@@ -297,7 +302,9 @@ def _rank_of(one: Pass, item: _Range) -> int | None:
     return one.ranks.get(item.pid, None if one.ranks else 0)
 
 
-def _doubts(one: Pass, found: Sequence[_Range], ranges: Mapping[int, list[Interval]]) -> list[ProfileNote]:
+def _doubts(
+    one: Pass, found: Sequence[_Range], ranges: Mapping[int, list[Interval]], all_names: Sequence[str]
+) -> list[ProfileNote]:
     """Ranges that are not there, never ended, or belong to other processes."""
     mine = [item for item in found if item.name in one.names and _rank_of(one, item) is not None]
     notes = []
@@ -307,9 +314,8 @@ def _doubts(one: Pass, found: Sequence[_Range], ranges: Mapping[int, list[Interv
     if absent:
         notes.append(ProfileNote("no_range_in_rank", {"tool": "nsys", "side": one.side, "ranks": absent}))
     if not ranges and not notes:
-        seen = sorted({item.name for item in found})
         others = sorted({item.pid for item in found if item.name in one.names})
-        where = {"domain": one.domain, "seen": seen, "processes": others}
+        where = {"seen": list(all_names[:_MOST_NAMES]), "processes": others}
         notes.append(ProfileNote("no_range", {"tool": "nsys", "side": one.side, **where}))
     return notes
 

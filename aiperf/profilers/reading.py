@@ -38,8 +38,13 @@ class Pass:
     iterations: int
     ranks: Mapping[int, int] = field(default_factory=dict)
     """Process id -> rank."""
-    domain: str = "aiperf"
-    """NVTX domain of the side's range; empty when the backend knows none."""
+    domain: str | None = "aiperf"
+    """NVTX domain of the side's range; empty when the backend knows none. None: aiperf's, else the nameless one."""
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        """The domains in which its range may be, in this order."""
+        return ("aiperf", "") if self.domain is None else (self.domain,)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -83,6 +83,9 @@ def test_ncu_selects_one_sides_start_end_range_and_leaves_the_clocks_alone():
     ("more", "words"),
     [
         ({"selected": Range("before", "")}, ("--nvtx-include", "before")),
+        ({"selected": Range("step", None, push_pop=True)}, ("--nvtx-include", "aiperf@step/")),
+        ({"selected": Range("step", None, push_pop=True)}, ("--nvtx-include", "step")),
+        ({"selected": Range("step", None, push_pop=True)}, ("--nvtx-include", "step/")),
         ({"cold": False}, ("--cache-control", "none")),
         ({"launches": 7}, ("--launch-count", "7")),
         ({"metrics": ("a.sum", "b.sum")}, ("--metrics", ",".join((*NCU_METRICS, "a.sum", "b.sum")))),

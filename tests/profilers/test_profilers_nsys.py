@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from profilers_made import FIXTURES, PID, SHARED, Export, notes_of, tid
 
+from aiperf.profilers.external import parse_range, range_passes
 from aiperf.profilers.nsys_read import nsys_ranges, read_nsys
 from aiperf.profilers.reading import Pass, Reading, UnreadableReport
 from aiperf.records.profiled import CounterRow, SideProfile
@@ -201,7 +202,9 @@ def test_facts_name_schema_devices_and_the_peak_of_their_memory():
 def test_a_report_of_other_sides_gives_no_row_and_names_the_ranges_that_it_has():
     reading = read_nsys(FIXTURES / "h200_d.sqlite", [Pass("naive", 1, {867: 0, 868: 1})])
     assert (reading.rows, reading.sides) == ((), ())
-    assert notes_of(reading) == ("nsys saw no range of naive: the ranges of domain 'aiperf' are after, before",)
+    (note,) = notes_of(reading)
+    assert note.startswith("nsys saw no range of naive: there are aiperf@after, aiperf@before, aiperf@pp_after, ")
+    assert "NCCL@ncclAllReduce" in note
 
 
 def test_a_range_of_another_launch_is_not_this_sides():
@@ -277,6 +280,19 @@ def test_push_pop_ranges_are_the_side_of_a_foreign_program_that_has_no_others(ma
     assert nsys_ranges(path, domain) == ("step",)
     side = only(read_nsys(path, [Pass("step", 1, domain=domain)]))
     assert (side.wall_s, side.kernels) == (pytest.approx(4e-6), 1)
+
+
+@pytest.mark.parametrize(("number", "kind"), [(0, 59), (0, 60), (1, 59), (1, 60)])
+def test_a_range_that_is_named_without_a_domain_may_be_aiperfs_or_nobodys(made: Export, number: int, kind: int):
+    path = made.range("step", 3000, 6000, kind=kind, number=number).kernel(4000, 4100, launched=3500).done()
+    (asked,) = range_passes([parse_range("step")])
+    assert only(read_nsys(path, [asked])).kernels == 1
+
+
+def test_ranges_of_other_domains_are_named_as_they_could_be_asked_for(made: Export):
+    made.domain("loader", number=3).range("read", 1000, 2000, number=3).range("step", 1000, 2000, number=0, kind=59)
+    (asked,) = range_passes([parse_range("read")])
+    assert notes_of(read_nsys(made.done(), [asked])) == ("nsys saw no range of read: there are @step, loader@read",)
 
 
 def test_a_range_that_the_trace_ends_in_is_left_out_and_said(made: Export):
