@@ -8,17 +8,18 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
 from aiperf.analysis.distributions import t_quantile
+from aiperf.records.surveyed import SurveyReading, SurveyRecord
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-Word = Literal["slow", "ok", "undecided", "unreachable"]
+SurveyWord = Literal["slow", "ok", "undecided", "unreachable"]
 ERROR = 0.05
 """Chance of any false verdict in a session; shared out over all of its comparisons (Bonferroni)."""
 _MAD = 1.4826
@@ -43,18 +44,7 @@ _PASSES = 20
 
 
 @dataclass(frozen=True)
-class SurveyReading:
-    """One reading: seconds of the same work on a node, or on two together."""
-
-    metric: str
-    round: int
-    nodes: tuple[int, ...]
-    """One node, or the two ends of a link."""
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Judged:
+class SurveyVerdict:
     """What a survey says of a node or a link by one metric."""
 
     metric: str
@@ -64,10 +54,20 @@ class Judged:
     """Log of its time over that of the fleet's middle: 0.1 is about 10 % slower."""
     low: float
     high: float
-    word: Word
+    word: SurveyWord
 
 
-def judge(readings: Iterable[SurveyReading], nodes: int, *, threshold: float) -> tuple[Judged, ...]:
+def survey_verdicts(survey: SurveyRecord) -> tuple[SurveyVerdict, ...]:
+    """What a survey says; the same readings always say the same. Of a lost node they say what it was before."""
+    gone = {(one.node,) for one in survey.lost}
+    judged = judge(survey.readings, len(survey.nodes), threshold=survey.threshold)
+    found = [replace(one, word="unreachable") if one.nodes in gone else one for one in judged]
+    metrics = dict.fromkeys(one.metric for one in found)
+    absent = range(len(survey.nodes), len(survey.names))
+    return (*found, *(_unreachable(metric, node) for node in absent for metric in metrics))
+
+
+def judge(readings: Iterable[SurveyReading], nodes: int, *, threshold: float) -> tuple[SurveyVerdict, ...]:
     """A verdict on each of ``nodes`` nodes by every metric, and on the links that are not ok by metrics of pairs.
 
     ``threshold``: the deficit that matters, as a share. slow: the whole interval lies beyond it; ok: below it. A node
@@ -77,7 +77,7 @@ def judge(readings: Iterable[SurveyReading], nodes: int, *, threshold: float) ->
     for reading in readings:
         by_metric[reading.metric].append(reading)
     delta = math.log1p(threshold)
-    found: list[Judged] = []
+    found: list[SurveyVerdict] = []
     for metric, own in by_metric.items():
         count = len(by_metric)
         if len(own[0].nodes) == 1:
@@ -87,16 +87,17 @@ def judge(readings: Iterable[SurveyReading], nodes: int, *, threshold: float) ->
     return tuple(found)
 
 
-def _word(low: float, high: float, delta: float) -> Word:
+def _word(low: float, high: float, delta: float) -> SurveyWord:
     return "slow" if low > delta else "ok" if high < delta else "undecided"
 
 
-def _judged(
+def _verdict(
     metric: str, nodes: tuple[int, ...], middle: float, error: float, df: float, delta: float, chance: float
-) -> Judged:
+) -> SurveyVerdict:
     """``error``: the standard error of ``middle``; ``chance``: of an interval that does not hold the truth."""
     reach = t_quantile(1 - chance / 2, max(1.0, df)) * error
-    return Judged(metric, nodes, middle, middle - reach, middle + reach, _word(middle - reach, middle + reach, delta))
+    low, high = middle - reach, middle + reach
+    return SurveyVerdict(metric, nodes, middle, low, high, _word(low, high, delta))
 
 
 def pair_times(readings: Iterable[SurveyReading], metric: str) -> dict[tuple[int, int], float]:
@@ -115,9 +116,9 @@ def pair_times(readings: Iterable[SurveyReading], metric: str) -> dict[tuple[int
     return {pair: median(values) for pair, values in sorted(times.items())}
 
 
-def unreachable(metric: str, node: int) -> Judged:
+def _unreachable(metric: str, node: int) -> SurveyVerdict:
     """The verdict on a node without readings."""
-    return Judged(metric, (node,), math.nan, math.nan, math.nan, "unreachable")
+    return SurveyVerdict(metric, (node,), math.nan, math.nan, math.nan, "unreachable")
 
 
 def _centre(values: Sequence[float]) -> float:
@@ -174,7 +175,7 @@ def _standard_errors(effects: Sequence[float], covariance: NDArray[Any]) -> list
 
 def _of_nodes(
     metric: str, readings: Sequence[SurveyReading], nodes: int, delta: float, *, error: float
-) -> list[Judged]:
+) -> list[SurveyVerdict]:
     """Each node against the middle of its round, which takes out what all of them share."""
     import numpy as np
 
@@ -195,16 +196,16 @@ def _of_nodes(
     own_errors = np.diag([sd**2 * cost / len(values[node]) for node, cost in zip(middles, costs, strict=True)])
     errors = dict(zip(middles, _standard_errors(list(middles.values()), own_errors), strict=True))
     return [
-        _judged(metric, (node,), middles[node] - base, errors[node], _CLIP_WORTH * df, delta, error / nodes)
+        _verdict(metric, (node,), middles[node] - base, errors[node], _CLIP_WORTH * df, delta, error / nodes)
         if node in middles
-        else unreachable(metric, node)
+        else _unreachable(metric, node)
         for node in range(nodes)
     ]
 
 
 def _of_pairs(
     metric: str, readings: Sequence[SurveyReading], nodes: int, delta: float, *, error: float
-) -> list[Judged]:
+) -> list[SurveyVerdict]:
     """Nodes and links from the times of pairs: log time = round + node + node + link + noise, crossed.
 
     A node's effect is the robust middle over its partners of what theirs do not explain, so neither one slow link nor a
@@ -231,20 +232,20 @@ def _of_pairs(
     found = []
     for node in range(nodes):
         if node not in middles:
-            found.append(unreachable(metric, node))
+            found.append(_unreachable(metric, node))
         elif df < 1:
             # As many unknowns as links: every time has an explanation, and none of them can be doubted.
-            found.append(Judged(metric, (node,), math.nan, math.nan, math.nan, "undecided"))
+            found.append(SurveyVerdict(metric, (node,), math.nan, math.nan, math.nan, "undecided"))
         else:
             own = errors[present.index(node)]
-            found.append(_judged(metric, (node,), middles[node] - middle, own, _CLIP_WORTH * df, delta, of_node))
+            found.append(_verdict(metric, (node,), middles[node] - middle, own, _CLIP_WORTH * df, delta, of_node))
     for link, values in left.items():
         # What the ends' own effects leave uncertain is part of it.
         sd = math.hypot(sd_noise, sd_links * math.sqrt(2 * len(values) / max(1, min(len(met[end]) for end in link))))
         cost = _CENTRE_COST if len(values) > 2 else 1.0
         own = sd * math.sqrt(cost / len(values))
-        judged = _judged(metric, link, _centre(values), own, df_noise, delta, of_link)
-        found += [judged] if judged.word == "slow" and len(met[link[0]]) > 2 else []
+        verdict = _verdict(metric, link, _centre(values), own, df_noise, delta, of_link)
+        found += [verdict] if verdict.word == "slow" and len(met[link[0]]) > 2 else []
     return found
 
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
-from aiperf.analysis.survey import Judged
+from aiperf.analysis.survey import SurveyVerdict, survey_verdicts
+from aiperf.records.surveyed import SurveyRecord
 
 Since = Literal["slower", "no slower", "undecided", "new"]
 
@@ -34,14 +35,25 @@ class NodeHistory:
     since: Since
 
 
-def node_histories(surveys: Sequence[Mapping[tuple[str, str], Judged]], *, threshold: float) -> list[NodeHistory]:
+def verdicts_by_node(survey: SurveyRecord) -> dict[tuple[str, str], SurveyVerdict]:
+    """What a survey says of each node that it reached, by its name and the metric."""
+    return {
+        (survey.nodes[one.nodes[0]], one.metric): one
+        for one in survey_verdicts(survey)
+        if len(one.nodes) == 1 and one.word != "unreachable"
+    }
+
+
+def node_histories(
+    surveys: Sequence[Mapping[tuple[str, str], SurveyVerdict]], *, threshold: float
+) -> list[NodeHistory]:
     """Every node of the last survey by every metric; ``surveys`` are in order of time, by node and metric.
 
     A deficit is over the middle of the fleet that was surveyed with it, so that what makes all nodes slower makes none
     of them slower here. The change has both intervals' uncertainty, that of the earlier surveys being the middle of
     theirs: how far a node moves from day to day is not in it.
     """
-    known: dict[tuple[str, str], list[Judged]] = defaultdict(list)
+    known: dict[tuple[str, str], list[SurveyVerdict]] = defaultdict(list)
     for survey in surveys:
         for key, one in survey.items():
             if not math.isnan(one.deficit):
@@ -50,7 +62,7 @@ def node_histories(surveys: Sequence[Mapping[tuple[str, str], Judged]], *, thres
     return [_history(key, known[key], math.log1p(threshold)) for key in sorted(last) if known[key]]
 
 
-def _history(key: tuple[str, str], found: Sequence[Judged], delta: float) -> NodeHistory:
+def _history(key: tuple[str, str], found: Sequence[SurveyVerdict], delta: float) -> NodeHistory:
     *earlier, last = found
     if not earlier:
         return NodeHistory(*key, 1, math.nan, last.deficit, math.nan, math.nan, "new")

@@ -69,9 +69,12 @@ class Defaults:
 
 
 class InForce:
-    """What the present command took from the defaults, because it was not typed."""
+    """Where the present command has its options from."""
 
     taken: Mapping[str, str] = MappingProxyType({})
+    """From the defaults, because they were not typed."""
+    typed: Collection[str] = ()
+    """With their dashes; an argument by its name in the help."""
 
 
 def variable(option: str) -> str:

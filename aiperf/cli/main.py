@@ -95,6 +95,11 @@ def _set_defaults(ctx: Any, name: str, command: Any) -> None:
     def invoked(own: Any) -> Any:
         sources = {option: own.get_parameter_source(parameter) for option, parameter in options.items()}
         InForce.taken = defaults.taken([o for o, source in sources.items() if source and source.name == "DEFAULT_MAP"])
+        InForce.typed = [
+            max(parameter.opts, key=len) if parameter.opts[0].startswith("-") else parameter.metavar or parameter.name
+            for parameter in command.params
+            if (source := own.get_parameter_source(parameter.name)) and source.name == "COMMANDLINE"
+        ]
         return invoke(own)
 
     command.invoke = invoked

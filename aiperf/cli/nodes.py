@@ -17,7 +17,7 @@ import typer
 from aiperf.cli.options import time_of
 from aiperf.errors import Exit, Fault, UserError
 from aiperf.host.read import read_host
-from aiperf.launch.nodes.agent import HeadKnows, serve
+from aiperf.launch.nodes.agent import HeadKnows, follow_head
 from aiperf.launch.nodes.head import JOIN_S, Nodes
 from aiperf.launch.nodes.place import Place, read_place
 
@@ -47,7 +47,7 @@ def joined(launcher: str, results: Path, *, all_needed: bool = True) -> Iterator
         raise UserError(Fault("--launcher", f'invalid value "{launcher}" (allowed: env).'))
     place, wait_s = read_place(), _join_timeout()
     if not place.is_head:
-        raise typer.Exit(_serve(place, results, wait_s))
+        raise typer.Exit(_follow(place, results, wait_s))
     if place.nodes == 1:
         yield None
         return
@@ -63,10 +63,10 @@ def _join_timeout() -> float:
     return time_of(_JOIN, text) if (text := os.environ.get(_JOIN)) else JOIN_S
 
 
-def _serve(place: Place, results: Path, wait_s: float) -> int:
+def _follow(place: Place, results: Path, wait_s: float) -> int:
     if not place.is_agent:
         return Exit.OK  # the first process of its node does what there is to do
     try:
-        return Exit.OK if serve(place, results, read_host(), wait_s=wait_s) else Exit.INTERRUPTED
+        return Exit.OK if follow_head(place, results, read_host(), wait_s=wait_s) else Exit.INTERRUPTED
     except HeadKnows:
         return Exit.USAGE  # with its message on the head

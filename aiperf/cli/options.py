@@ -9,7 +9,7 @@ import functools
 import inspect
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -87,6 +87,18 @@ TimeoutOption = Annotated[str, typer.Option("--timeout", help="Timeout of each p
 def not_together(flag: str, other: str) -> UserError:
     """The mistake of giving two options that exclude each other."""
     return usage(f"cannot be combined with {other}.", "Leave one of them out.", where=flag)
+
+
+def refuse_beside(flag: str, *kept: str) -> None:
+    """Raise UserError where something is typed beside ``flag`` that is not among ``kept``: it would have no effect."""
+    if other := next((typed for typed in InForce.typed if typed not in (flag, *kept)), ""):
+        raise not_together(flag, other)
+
+
+def parts_of_line(argv: Sequence[str]) -> tuple[list[str], str, list[str]]:
+    """What was typed before the name of the command, that name, and what came after it."""
+    start = next((place for place, word in enumerate(argv) if place and not word.startswith("-")), len(argv))
+    return list(argv[1:start]), "".join(argv[start : start + 1]), list(argv[start + 1 :])
 
 
 Command = Callable[..., None]

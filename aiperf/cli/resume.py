@@ -9,13 +9,15 @@ import functools
 import os
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from aiperf.cli.main import app  # which imports the commands when they are called
-from aiperf.cli.options import Command, in_results
+from aiperf.cli.options import Command, in_results, parts_of_line
+from aiperf.cli.slurm import job_again
 from aiperf.errors import Exit, Fault, UserError, usage
+from aiperf.launch.environment import TYPED_VARIABLE
 from aiperf.recipes.run import RunOutcome
 from aiperf.report.layout.formats import OutputFormat
 from aiperf.store.read import open_run
@@ -47,10 +49,10 @@ def _go_on(name: str, *, results: Path) -> None:
 
     Raises UserError where that is a run of another command, and what the command raises.
     """
-    before, command, typed = _parts(sys.argv)
+    before, command, typed = parts_of_line(sys.argv)
     run = open_run(name, results=results)
     record = run.record
-    stored = _parts(record.argv)[2]
+    stored = parts_of_line(record.argv)[2]
     if _Again.active or not stored or record.command != command:
         resumable = record.command in ("run", "ab") and record.command != command
         way = f"Type: aiperf {record.command} --resume {name}" if resumable else "Name what it is to measure, too."
@@ -77,13 +79,10 @@ def resume_lines(outcome: RunOutcome, command: str, form: OutputFormat, results:
     """The command that continues an interrupted run, for below its table; formats for programs get it on stderr."""
     if outcome.exit is not Exit.INTERRUPTED:
         return []
-    line = f"interrupted; continue with: {in_results(f'aiperf {command} --resume {outcome.folder.name}', results)}"
+    name, submitted = outcome.folder.name, os.environ.get(TYPED_VARIABLE)
+    again = job_again(submitted, name) if submitted else in_results(f"aiperf {command} --resume {name}", results)
+    where = " through the same launcher" if outcome.run.nodes and not submitted else ""
+    line = f"interrupted; continue{where} with: {again}"
     if form is not OutputFormat.table:
         print(line, file=sys.stderr)
     return [line]
-
-
-def _parts(argv: Sequence[str]) -> tuple[list[str], str, list[str]]:
-    """What was typed before the name of the command, that name, and what came after it."""
-    start = next((place for place, word in enumerate(argv) if place and not word.startswith("-")), len(argv))
-    return list(argv[1:start]), "".join(argv[start : start + 1]), list(argv[start + 1 :])

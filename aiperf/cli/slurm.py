@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 import yaml
 
-from aiperf.cli.options import Command, in_results, time_of, with_options
+from aiperf.cli.options import Command, in_results, parts_of_line, refuse_beside, time_of, with_options
 from aiperf.errors import Exit, usage
 from aiperf.launch.nodes.links import require_space
 from aiperf.launch.nodes.slurm import SlurmJob, State, Submitted, in_allocation, minutes, run_here, submit
@@ -81,6 +82,8 @@ def with_slurm(command: Command) -> Command:
 
 
 def _asked(typed: dict[str, Any]) -> _SlurmAsked:
+    if typed["collect"]:
+        refuse_beside("--collect", "--results", "--quiet")
     wants = typed["slurm"] or typed["slurm_file"]
     given = {name: typed[name] for name in _GIVEN if typed[name]}
     if typed["time_limit"]:
@@ -129,15 +132,14 @@ def _elsewhere(asked: _SlurmAsked, results: Path, *, spreads: bool, quiet: bool)
         return _bring_home(Submitted(asked.collect, results), results, quiet=quiet)
     if asked.job.nodes > 1 and not spreads:
         raise usage("takes one node.", "Leave -N out.", "--nodes")
-    typed = without_slurm(sys.argv[1:])
-    name = next(place for place, word in enumerate(typed) if not word.startswith("-"))
-    command, more = [sys.executable, "-m", "aiperf", *typed[: name + 1]], typed[name + 1 :]
+    before, name, more = parts_of_line(["aiperf", *without_slurm(sys.argv[1:])])
+    command, typed = [sys.executable, "-m", "aiperf", *before, name], shlex.join(["aiperf", *sys.argv[1:]])
     more += ["--launcher", "env"] if asked.job.nodes > 1 else []
     if in_allocation():
-        return run_here(asked.job, [*command, *more])
-    job = submit(asked.job, command, more, results)
+        return run_here(asked.job, [*command, *more], typed=typed)
+    job = submit(asked.job, command, more, results, typed=typed)
     if asked.detach:
-        again = in_results(f"aiperf run --collect {job.number}", results)
+        again = in_results(f"aiperf {name} --collect {job.number}", results)
         print(f"job {job.number} is submitted; collect its table with: {again}")
         return Exit.OK
     try:
@@ -145,6 +147,12 @@ def _elsewhere(asked: _SlurmAsked, results: Path, *, spreads: bool, quiet: bool)
     except KeyboardInterrupt:
         job.cancel()
         return _bring_home(job, results, quiet=quiet)
+
+
+def job_again(typed: str, run: str) -> str:
+    """The command that submits a job once more, to go on in the run that it began; ``typed``: what submitted it."""
+    before, name, more = parts_of_line(without_options(shlex.split(typed), ("--detach",), ("--resume",)))
+    return shlex.join(["aiperf", *before, name, "--resume", run, *more])
 
 
 def without_slurm(argv: Sequence[str]) -> list[str]:
@@ -179,8 +187,10 @@ def _bring_home(job: Submitted, results: Path, *, quiet: bool) -> int:
     if not job.err.is_file():
         what = f"job {job.number} left nothing in {job.stem.parent}."
         raise usage(what, "Does every node see it? Choose a folder on a shared file system.", "--results")
-    more = in_results("aiperf run --resume latest", results)
-    print(f"job {job.number} ended before its command: {state.word or 'unknown'}; {more} goes on", file=sys.stderr)
+    run, typed = job.run(), job.typed()
+    what = f"job {job.number} ended before its command: {state.word or 'unknown'}"
+    way = f"continue with: {job_again(typed, run)}" if run and typed else "it stored nothing; submit it again"
+    print(f"{what}; {way}", file=sys.stderr)
     return Exit.INTERRUPTED
 
 

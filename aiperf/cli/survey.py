@@ -5,26 +5,30 @@ What must not live here: measuring, verdicts.
 
 from __future__ import annotations
 
+import functools
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from aiperf.analysis.survey import pair_times
-from aiperf.analysis.survey_history import node_histories
+from aiperf.analysis.survey import pair_times, survey_verdicts
+from aiperf.analysis.survey_history import node_histories, verdicts_by_node
+from aiperf.cli.defaults import InForce
 from aiperf.cli.kubernetes import with_kubernetes
 from aiperf.cli.nodes import LauncherOption, joined
 from aiperf.cli.options import (
     DEFAULT_RESULTS,
+    Command,
     QuietOption,
     ResultsOption,
     SeedOption,
     TimeoutOption,
     make_settings,
-    not_together,
     progress_note,
+    refuse_beside,
     with_format,
 )
 from aiperf.cli.output import HtmlOption, refuse_page_in, write_page
@@ -32,10 +36,12 @@ from aiperf.cli.slurm import with_slurm
 from aiperf.errors import Exit, usage
 from aiperf.host.read import read_host
 from aiperf.launch.gang import LaunchFailed
-from aiperf.recipes.survey import PAIRS, SurveyRequest, read_survey, read_surveys, run_survey
+from aiperf.recipes.survey import SurveyRequest, run_survey
+from aiperf.records.surveyed import PAIR_METRIC
 from aiperf.report.html.listing_page import survey_html
 from aiperf.report.layout.formats import OutputFormat, print_in
 from aiperf.report.views.survey_table import history_view_of, survey_rows, survey_view
+from aiperf.store.surveys import read_survey, read_surveys
 
 _Threshold = Annotated[float, typer.Option("--threshold", help="Deficit that matters, as a share, e.g. 0.03 for 3 %.")]
 _Groups = Annotated[
@@ -46,7 +52,23 @@ _Slow = Annotated[
 ]
 
 
+def _of_stored_alone(command: Command) -> Command:
+    """Have the command refuse what would have no effect on stored surveys."""
+
+    @functools.wraps(command)
+    def called(**given: Any) -> None:
+        kept = ("--results", "--format", "--json", "--quiet", "--threshold")
+        if given["stored"]:
+            refuse_beside("--from", "--html", *kept)
+        if given["history"]:
+            refuse_beside("--history", *kept)
+        command(**given)
+
+    return called
+
+
 @with_format()
+@_of_stored_alone
 @with_kubernetes
 @with_slurm
 def survey(
@@ -70,10 +92,11 @@ def survey(
         raise usage(f"invalid value {threshold:g}.", "Give a share, e.g. 0.03.", "--threshold")
     refuse_page_in(form, html=html)
     if history:
-        _show_history(form, results, threshold, html=html)
+        _show_history(form, results, threshold)
         return
     if stored:
         found, file = read_survey(Path(stored)), Path(stored)
+        found = replace(found, threshold=threshold) if "--threshold" in InForce.typed else found
     else:
         settings = make_settings(precision="standard", results=results, seed=seed, timeout=timeout)
         asked = SurveyRequest(seed, threshold, groups, _slow(slow))
@@ -83,15 +106,15 @@ def survey(
                 found, file = run_survey(asked, host=read_host(), settings=settings, cluster=cluster, note=note)
             except LaunchFailed as error:
                 raise usage(f"a node failed: {error}", "Drain it, or leave it out.", "survey") from None
-    names = (*found.nodes, *found.absent)
-    rows = survey_rows(found.verdicts(), names)
+    names = found.names
+    rows = survey_rows(survey_verdicts(found), names)
     about = [f"{len(names)} nodes · deficits over {found.threshold:g} matter · {file}"]
     about += [f"drill: {found.drill}"] if found.drill else []
     about += [
         f"{names[one.node]} was lost at {one.when}, in round {one.round}; its numbers are of before · {one.why}"
         for one in found.lost
     ]
-    shares = {pair: math.expm1(log) for pair, log in pair_times(found.readings, PAIRS).items()}
+    shares = {pair: math.expm1(log) for pair, log in pair_times(found.readings, PAIR_METRIC).items()}
     view = survey_view(rows, names, on_slurm="SLURM_JOB_ID" in os.environ, about=about, pairs=shares)
     if html:
         write_page(results / "survey.html", survey_html(view, shares, names), form, fresh=True)
@@ -100,22 +123,13 @@ def survey(
     raise typer.Exit(Exit.UNFIT if any(row.verdict in ("slow", "unreachable") for row in rows) else Exit.OK)
 
 
-def _show_history(form: OutputFormat, results: Path, threshold: float, *, html: bool) -> None:
-    if html:
-        raise not_together("--history", "--html")
+def _show_history(form: OutputFormat, results: Path, threshold: float) -> None:
     found, damaged = read_surveys(results)
     if not found:
         raise usage(f"no survey is stored in {results}.", "Measure one first: aiperf survey --slurm -N 8.", "--history")
-    known = [
-        {
-            (one.nodes[each.nodes[0]], each.metric): each
-            for each in one.verdicts()
-            if len(each.nodes) == 1 and each.word != "unreachable"
-        }
-        for one in found
-    ]
+    known = [verdicts_by_node(one) for one in found]
     about = [f"{len(found)} surveys, {found[0].when} to {found[-1].when} · deficits over the fleet of each survey"]
-    warnings = [f"{file} is damaged and was passed over" for file in damaged]
+    warnings = [each.sentence for each in damaged]
     print_in(form, history_view_of(node_histories(known, threshold=threshold), about=about), warnings=warnings)
 
 

@@ -23,6 +23,8 @@ STORE_VARIABLE = "AIPERF_STORE_HOST"
 """The address at which the ranks of a gang meet."""
 RUN_NOTE_VARIABLE = "AIPERF_RUN_NOTE"
 """A file into which a run writes its name, for the batch job that may have to go on in it."""
+TYPED_VARIABLE = "AIPERF_TYPED"
+"""The command that submitted the job around this process, as it was typed."""
 SCRATCH_VARIABLE = "AIPERF_NODE_SCRATCH"
 """Where a rank of a gang over several nodes keeps what is its own: a folder of its node, and not the shared one."""
 _LOGS = {"CUFILE_LOGFILE_PATH": "cufile.log"}

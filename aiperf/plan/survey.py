@@ -49,9 +49,3 @@ def _round(places: Sequence[int], turn: int, nodes: int) -> Round:
     turned = [fixed, *moving[turn:], *moving[:turn]]
     pairs = [(turned[i], turned[-1 - i]) for i in range(len(turned) // 2)]
     return tuple((min(pair), max(pair)) for pair in pairs if max(pair) < nodes)
-
-
-def survey_seconds(nodes: int, *, alone: float, pair: float, start: float) -> float:
-    """How long a survey takes: ``alone`` seconds in each round for what a node measures by itself, ``pair`` for what it
-    measures with its partner, ``start`` once."""
-    return start + len(survey_rounds(nodes, seed=0)) * (alone + pair)

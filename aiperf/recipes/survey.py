@@ -1,19 +1,17 @@
-"""The recipe of `aiperf survey`: one rank on every node, a short battery in rounds, verdicts, one stored file.
+"""The recipe of `aiperf survey`: one rank on every node, a short battery in rounds, one stored file.
 
-What must not live here: which nodes meet when (plan/survey.py), statistics (analysis/survey.py).
+What must not live here: which nodes meet when (plan/survey.py), verdicts (analysis/survey.py), files (store/).
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 
-from aiperf.analysis.survey import Judged, SurveyReading, judge, unreachable
-from aiperf.errors import AiperfError, usage
+from aiperf.errors import usage
 from aiperf.host.facts import HostFacts
 from aiperf.launch.gang import Gang, LaunchFailed
 from aiperf.launch.guardian import Guardian
@@ -26,10 +24,10 @@ from aiperf.plan.order import PairPlan
 from aiperf.plan.survey import Round, repeats, survey_rounds
 from aiperf.protocol.messages import FirstIterationRequest, LoadRequest, SetUpRequest, TurnRequest
 from aiperf.records import Case, Check, Measure, Side
+from aiperf.records.surveyed import PAIR_METRIC, LostNode, SurveyReading, SurveyRecord
 from aiperf.settings import Settings
+from aiperf.store.surveys import write_survey
 
-PAIRS = "all_reduce"
-"""The metric of two nodes together."""
 _ALONE = (
     Side("copy", workload="peaks.cpu_stream", params={"way": "copy", "size": 64 << 20}),
     Side("gemm", workload="peaks.cpu_gemm_fp32", params={"n": 512}),
@@ -39,43 +37,6 @@ _PAIR = {"size": 4 << 20}
 _SAMPLES = 5
 _SAMPLE_S = 0.02
 """Length aimed at for a sample."""
-
-
-@dataclass(frozen=True)
-class Lost:
-    """A node that was lost in the middle of a survey."""
-
-    node: int
-    round: int
-    """The first one that it missed, from 1."""
-    when: str
-    why: str
-
-
-@dataclass(frozen=True)
-class Survey:
-    """A survey as it is stored."""
-
-    nodes: tuple[str, ...]
-    seed: int
-    threshold: float
-    readings: tuple[SurveyReading, ...]
-    when: str = ""
-    drill: str = ""
-    """The node that was slowed on purpose, and by which share; empty for none."""
-    absent: tuple[str, ...] = ()
-    """Nodes of the job that did not come; they follow on ``nodes`` in the numbers of the verdicts."""
-    lost: tuple[Lost, ...] = ()
-    """Nodes that came and were lost before the end; the others went on without them."""
-
-    def verdicts(self) -> tuple[Judged, ...]:
-        """What the readings say; the same readings always say the same. Of a lost node they say what it was before."""
-        gone = {(one.node,) for one in self.lost}
-        judged = judge(self.readings, len(self.nodes), threshold=self.threshold)
-        found = [replace(one, word="unreachable") if one.nodes in gone else one for one in judged]
-        metrics = dict.fromkeys(one.metric for one in found)
-        numbers = range(len(self.nodes), len(self.nodes) + len(self.absent))
-        return (*found, *(unreachable(metric, node) for node in numbers for metric in metrics))
 
 
 @dataclass(frozen=True)
@@ -97,7 +58,7 @@ def run_survey(
     settings: Settings,
     cluster: Nodes | None,
     note: Callable[[str], None],
-) -> tuple[Survey, Path]:
+) -> tuple[SurveyRecord, Path]:
     """Measure and store a survey. Raises UserError, LaunchFailed with the node that failed, and OSError."""
     names = cluster.names if cluster else tuple(f"group{i}" for i in range(asked.groups))
     if len(names) < 2:
@@ -117,8 +78,8 @@ def run_survey(
             battery.end()
     drill = f"{names[asked.slow[0]]} +{asked.slow[1]:.0%}" if asked.slow else ""
     absent = cluster.absent if cluster else ()
-    survey = Survey(names, asked.seed, asked.threshold, readings, _now(), drill, absent, tuple(battery.lost))
-    return survey, _store(survey, settings.results)
+    survey = SurveyRecord(names, asked.seed, asked.threshold, readings, _now(), drill, absent, tuple(battery.lost))
+    return survey, write_survey(survey, settings.results)
 
 
 class _Battery:
@@ -131,12 +92,12 @@ class _Battery:
         # On one host whoever measures has it to itself.
         self._alone = bool(asked.groups)
         self._rounds: list[Round] = [(pair,) for each in rounds for pair in each] if self._alone else list(rounds)
-        self._sides = {each: f"{PAIRS}-{i}" for i, each in enumerate(dict.fromkeys(self._rounds))}
+        self._sides = {each: f"{PAIR_METRIC}-{i}" for i, each in enumerate(dict.fromkeys(self._rounds))}
         self._here = list(range(len(names)))
         """The nodes that are not lost, by the rank of their process."""
         self._started: Started | None = None
         self._iterations: dict[str, int] = {}
-        self.lost: list[Lost] = []
+        self.lost: list[LostNode] = []
 
     def measure(
         self, host: HostFacts, guardian: Guardian, cluster: Nodes | None, note: Callable[[str], None]
@@ -169,11 +130,11 @@ class _Battery:
                 number += 1
                 note(f"round {number} of {len(self._rounds)}")
 
-    def _leave_out(self, error: LaunchFailed, number: int, cluster: Nodes | None) -> list[Lost]:
+    def _leave_out(self, error: LaunchFailed, number: int, cluster: Nodes | None) -> list[LostNode]:
         failed = error.failure
         dead = failed.rank if failed.kind == "dead_rank" else None
         gone = set(cluster.leave_out(dead) if cluster and dead != 0 else ()) | ({dead} if dead is not None else set())
-        new = [Lost(self._here[rank], number + 1, _now(), failed.message) for rank in sorted(gone)]
+        new = [LostNode(self._here[rank], number + 1, _now(), failed.message) for rank in sorted(gone)]
         self._here = [node for rank, node in enumerate(self._here) if rank not in gone]
         self.lost += new
         return new
@@ -238,7 +199,7 @@ class _Battery:
             both = [max(pair) for pair in zip(walls[one], walls[two], strict=True)]
             # Pairs that measure one after the other are compared within a pass over all of them.
             place = number * repeats(len(self._names)) // len(self._rounds) if self._alone else number
-            yield SurveyReading(PAIRS, place, (here[one], here[two]), median(both) / count)
+            yield SurveyReading(PAIR_METRIC, place, (here[one], here[two]), median(both) / count)
 
     def _turn(self, gang: Gang, side: str, ranks: list[int], count: int) -> list[tuple[float, ...]]:
         request = TurnRequest(side, 1, _SAMPLES, count, False)
@@ -256,36 +217,3 @@ class _Battery:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _store(survey: Survey, results: Path) -> Path:
-    folder = results / "surveys"
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / f"{survey.when.replace(':', '-').partition('+')[0]}.json"
-    file.write_text(json.dumps(asdict(survey)) + "\n", encoding="utf-8")
-    return file
-
-
-def read_survey(path: Path) -> Survey:
-    """A stored survey. Raises UserError."""
-    try:
-        said = json.loads(path.read_text(encoding="utf-8"))
-        readings = tuple(
-            SurveyReading(one["metric"], one["round"], tuple(one["nodes"]), one["seconds"]) for one in said["readings"]
-        )
-        absent, lost = tuple(said.get("absent", ())), tuple(Lost(**one) for one in said.get("lost", ()))
-        nodes = tuple(said["nodes"])
-        return Survey(**{**said, "nodes": nodes, "readings": readings, "absent": absent, "lost": lost})
-    except (OSError, ValueError, KeyError, TypeError, AiperfError):
-        raise usage("it is not a stored survey.", "They lie in results/surveys.", str(path)) from None
-
-
-def read_surveys(results: Path) -> tuple[list[Survey], list[Path]]:
-    """The stored surveys of a results folder in order of time, without drills, and the files that cannot be read."""
-    found, damaged = [], []
-    for file in sorted((results / "surveys").glob("*.json")):
-        try:
-            found.append(read_survey(file))
-        except AiperfError:
-            damaged.append(file)
-    return [one for one in found if not one.drill], damaged

@@ -241,12 +241,15 @@ def _functions(module: _Module) -> list[str]:
 
 
 def _find(module: _Module, name: str, hops: int) -> tuple[_Module, ast.FunctionDef | ast.expr] | None:
-    """What ``name`` means at the top of a module: a function, or the expression assigned to it; follows imports."""
+    """What ``name`` means at the top of a module: a function, the expression assigned to it, or the annotation that a
+    TypedDict stands for; follows imports."""
     for node in module.tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == name:
             return module, node
         if (value := _assigned(node, name)) is not None:
             return module, value
+        if isinstance(node, ast.ClassDef) and node.name == name and (keys := of_class(node)) is not None:
+            return module, keys
         if isinstance(node, ast.ImportFrom) and hops:
             for alias in node.names:
                 source = _imported(module, node) if (alias.asname or alias.name) == name else None
@@ -355,10 +358,6 @@ class _Aliases(ast.NodeTransformer):
         self.hops = hops
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        classes = (c for c in self.module.tree.body if isinstance(c, ast.ClassDef) and c.name == node.id)
-        if self.hops and (one := next(classes, None)) is not None and (keys := of_class(one)) is not None:
-            made: ast.expr = _Aliases(self.module, self.hops - 1).visit(ast.parse(ast.unparse(keys), mode="eval").body)
-            return made
         found = _find(self.module, node.id, _HOPS) if self.hops else None
         if found is None or isinstance(found[1], ast.FunctionDef):
             return node

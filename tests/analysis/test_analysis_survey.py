@@ -9,8 +9,9 @@ from statistics import median
 
 import pytest
 
-from aiperf.analysis.survey import Judged, SurveyReading, judge
+from aiperf.analysis.survey import SurveyVerdict, judge
 from aiperf.plan.survey import survey_rounds
+from aiperf.records.surveyed import SurveyReading
 
 SESSIONS = 100
 NODES = 8
@@ -52,7 +53,7 @@ def session(
     return found
 
 
-def slow_ones(judged: tuple[Judged, ...], metric: str) -> list[tuple[int, ...]]:
+def slow_ones(judged: tuple[SurveyVerdict, ...], metric: str) -> list[tuple[int, ...]]:
     return sorted(one.nodes for one in judged if one.metric == metric and one.word == "slow")
 
 

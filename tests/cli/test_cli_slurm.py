@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 import subprocess
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from aiperf.cli.slurm import read_job_file, without_slurm
 from aiperf.errors import UserError
 from aiperf.launch.nodes.slurm import SlurmJob, State, minutes
+from aiperf.recipes.session import MeasurementSession
 
 SBATCH = """#!/bin/bash
 printf '%s\\n' "$@" > {log}
@@ -84,19 +86,64 @@ def test_the_exit_code_of_the_command_is_that_of_the_job(cluster, user, tmp_path
     assert typed(user, tmp_path).code == 5
 
 
-def test_a_job_that_ends_before_its_command_is_interrupted_and_says_how_to_go_on(cluster, user, tmp_path):
+@pytest.mark.parametrize("line", [("run", "x", "-N", "2"), ("ab", "--resume", "latest", "--", "a -q", "b")])
+def test_a_job_that_ends_before_its_command_says_what_goes_on_in_its_run(cluster, user, tmp_path, line):
     cluster(code=None, state="NODE_FAIL|n[1-2]|None")
-    done = typed(user, tmp_path)
+    user.types(line[0], "--slurm", "--results", str(tmp_path), "--detach", *line[1:])
+    srun = tmp_path / "bin" / "srun"
+    srun.write_text("#!/bin/bash\necho RUN-7 > $AIPERF_RUN_NOTE; kill -9 $PPID\n")
+    srun.chmod(0o755)
+    env = {**os.environ, "SLURM_JOB_ID": "17"}
+    subprocess.run(["bash", str(tmp_path / "asked.script")], env=env, check=False, capture_output=True)
+    done = user.types(line[0], "--collect", "17", "--results", str(tmp_path))
     assert (done.code, done.out) == (130, "the table\n")
-    assert "ended before its command: NODE_FAIL; aiperf run --resume latest --results" in done.err
+    again = done.err.partition("ended before its command: NODE_FAIL; continue with: aiperf ")[2].strip()
+    kept = line[1:] if line[0] == "run" else line[3:]
+    assert shlex.split(again) == [line[0], "--resume", "RUN-7", "--slurm", "--results", str(tmp_path), *kept]
 
 
-def test_detached_it_prints_how_to_collect_and_collecting_brings_the_table(cluster, user, tmp_path):
+@pytest.mark.parametrize("command", [("run", "x"), ("survey", "-N", "2")])
+def test_a_job_that_stored_nothing_is_to_be_submitted_again(cluster, user, tmp_path, command):
+    cluster(code=None, state="NODE_FAIL|n[1-2]|None")
+    done = user.types(*command, "--slurm", "--results", str(tmp_path))
+    assert (done.code, done.out) == (130, "the table\n")
+    assert "ended before its command: NODE_FAIL; it stored nothing; submit it again" in done.err
+
+
+def test_a_run_that_is_interrupted_in_a_job_names_the_command_that_submits_it_again(user, monkeypatch):
+    monkeypatch.setenv("AIPERF_TYPED", "aiperf run tiny.yaml --slurm -N 2 --time 5min")
+    monkeypatch.setattr(MeasurementSession, "measure", interrupted)
+    stopped = user.runs("tiny.yaml")
+    (folder,) = (user.folder / "results").glob("2*")
+    again = f"aiperf run --resume {folder.name} tiny.yaml --slurm -N 2 --time 5min"
+    assert (stopped.code, f"interrupted; continue with: {again}" in " ".join(stopped.out.split())) == (130, True)
+
+
+def interrupted(*_, **__):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("command", [("run", "x"), ("ab", "a", "b"), ("survey",)])
+def test_detached_it_prints_how_to_collect_and_collecting_brings_the_table(cluster, user, tmp_path, command):
     cluster(code=3)
-    done = typed(user, tmp_path, "--detach")
-    assert (done.code, "aiperf run --collect 17 --results" in done.out) == (0, True)
-    again = user.types("run", "--collect", "17", "--results", str(tmp_path))
+    done = user.types(*command, "--slurm", "--detach", "--results", str(tmp_path))
+    assert (done.code, f"aiperf {command[0]} --collect 17 --results" in done.out) == (0, True)
+    again = user.types(command[0], "--collect", "17", "--results", str(tmp_path))
     assert (again.code, again.out) == (3, "the table\n")
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        (("run", "x"), "NAME|TAG|PATH|GLOB ..."),
+        (("ab", "--slurm"), "--slurm"),
+        (("survey", "-N", "2"), "--nodes"),
+        (("run", "--json"), "--json"),
+    ],
+)
+def test_what_is_typed_beside_collect_and_would_have_no_effect_is_refused(user, more, named):
+    done = user.types(*more, "--collect", "17")
+    assert (done.code, f"--collect: cannot be combined with {named}." in done.err) == (2, True)
 
 
 def test_the_options_of_a_job_without_slurm_are_a_mistake(user):

@@ -6,8 +6,9 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from aiperf.analysis.survey import SurveyReading
-from aiperf.recipes.survey import Survey
+import pytest
+
+from aiperf.records.surveyed import SurveyReading, SurveyRecord
 
 NAMES = ("n1", "n2", "n3")
 
@@ -20,7 +21,7 @@ def stored(user, *, slow: float = 1.0, absent: tuple[str, ...] = ()) -> str:
         for node in range(3)
     )
     file = user.folder / "survey.json"
-    file.write_text(json.dumps(asdict(Survey(NAMES, 1, 0.03, readings, absent=absent))))
+    file.write_text(json.dumps(asdict(SurveyRecord(NAMES, 1, 0.03, readings, absent=absent))))
     return str(file)
 
 
@@ -54,7 +55,34 @@ def test_history_says_which_node_has_become_slower_since_the_earlier_surveys(use
     rows = {row["node"]: row for row in json.loads(done.out)}
     assert {name: row["since"] for name, row in rows.items()} == {"n1": "no slower", "n2": "no slower", "n3": "slower"}
     assert (rows["n3"]["surveys"], round(rows["n3"]["change"], 1)) == (3, 0.2)
-    assert "2026-01-05.json is damaged" in user.types("survey", "--history", "--results", str(folder.parent)).err
+    assert (
+        "2026-01-05.json is not JSON; passed over"
+        in user.types("survey", "--history", "--results", str(folder.parent)).err
+    )
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        (("--from", "FILE", "--seed", "3"), "--from: cannot be combined with --seed."),
+        (("--from", "FILE", "--groups", "4"), "--from: cannot be combined with --groups."),
+        (("--from", "FILE", "--slurm", "-N", "2"), "--from: cannot be combined with --slurm."),
+        (("--from", "FILE", "--history"), "--from: cannot be combined with --history."),
+        (("--history", "--slow", "1=0.1"), "--history: cannot be combined with --slow."),
+        (("--history", "--html"), "--history: cannot be combined with --html."),
+    ],
+)
+def test_what_says_how_to_measure_is_refused_where_stored_surveys_are_read(user, more, named):
+    file = stored(user)
+    done = user.types("survey", *(file if word == "FILE" else word for word in more))
+    assert (done.code, named in done.err) == (2, True)
+
+
+def test_a_stored_survey_can_be_judged_by_another_threshold(user):
+    file = stored(user, slow=1.2)
+    assert verdicts(user, file)[1]["n3"] == "slow"
+    rows = json.loads(user.types("survey", "--from", file, "--threshold", "0.5", "--json").out)
+    assert {row["verdict"] for row in rows} == {"ok"}
 
 
 def test_a_history_without_surveys_is_a_mistake(user):
@@ -66,7 +94,7 @@ def test_pairs_are_a_square_of_per_cents_and_a_heat_map_on_the_page(user):
     times = {(0, 1): 1.0, (0, 2): 1.5, (0, 3): 1.0, (1, 2): 1.0, (1, 3): 1.0, (2, 3): 1.0}
     readings = tuple(SurveyReading("all_reduce", turn, pair, t) for turn in range(3) for pair, t in times.items())
     file = user.folder / "survey.json"
-    file.write_text(json.dumps(asdict(Survey((*NAMES, "<n4>"), 1, 0.03, readings))))
+    file.write_text(json.dumps(asdict(SurveyRecord((*NAMES, "<n4>"), 1, 0.03, readings))))
     square = user.types("survey", "--from", str(file)).out.partition("pairs, %")[2].splitlines()
     assert [line.split() for line in square[1:3]] == [["n1", "+0", "+50", "+0"], ["n2", "+0", "+0", "+0"]]
     user.types("survey", "--from", str(file), "--html", "--results", str(user.folder))

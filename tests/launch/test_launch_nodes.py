@@ -22,7 +22,7 @@ from patience import PATIENCE_S, until
 from aiperf import __version__
 from aiperf.errors import UserError
 from aiperf.host.read import read_host
-from aiperf.launch.nodes.agent import HeadKnows, serve
+from aiperf.launch.nodes.agent import HeadKnows, follow_head
 from aiperf.launch.nodes.head import Nodes
 from aiperf.launch.nodes.links import Link, Meeting, join, meeting_file
 from aiperf.launch.nodes.place import Place
@@ -101,7 +101,7 @@ def test_nodes_that_do_not_come_are_told_before_anything_runs(tmp_path):
 
 def test_a_node_that_does_not_see_the_shared_folder_says_so(tmp_path):
     with pytest.raises(UserError, match=r"node n2 saw no sign of the head within 0\.1 s") as caught:
-        serve(replace(PLACE, rank=1, node="n2"), tmp_path, read_host(), wait_s=0.1)
+        follow_head(replace(PLACE, rank=1, node="n2"), tmp_path, read_host(), wait_s=0.1)
     assert "every node sees" in caught.value.faults[0].hint
 
 
@@ -110,7 +110,7 @@ def test_a_node_that_cannot_reach_the_head_names_it_and_where_it_tried(tmp_path)
         port = closed.getsockname()[1]
     Meeting("n1", ("127.0.0.1",), port, "secret").write(meeting_file(tmp_path, "job"))
     with pytest.raises(UserError, match=rf"node n2 cannot reach the head on n1 at 127\.0\.0\.1:{port}"):
-        serve(replace(PLACE, rank=1, node="n2"), tmp_path, read_host(), wait_s=0.3)
+        follow_head(replace(PLACE, rank=1, node="n2"), tmp_path, read_host(), wait_s=0.3)
 
 
 def test_a_head_that_a_node_cannot_reach_learns_it_through_the_folder_and_says_it_alone(tmp_path, monkeypatch):
@@ -123,7 +123,7 @@ def test_a_head_that_a_node_cannot_reach_learns_it_through_the_folder_and_says_i
 
     def node() -> None:
         try:
-            serve(replace(PLACE, rank=1, node="n2"), tmp_path, read_host(), wait_s=20)
+            follow_head(replace(PLACE, rank=1, node="n2"), tmp_path, read_host(), wait_s=20)
         except BaseException as error:
             quiet.append(type(error))
 

@@ -7,16 +7,16 @@ import json
 import math
 from contextlib import redirect_stdout
 
-from aiperf.analysis.survey import Judged
+from aiperf.analysis.survey import SurveyVerdict
 from aiperf.report.layout.formats import OutputFormat, print_in
 from aiperf.report.views.survey_table import survey_rows, survey_view
 
 NAMES = ("n1", "n2", "n3", "n4")
 
 
-def judged(metric: str, nodes: tuple[int, ...], word: str, share: float = 0.0) -> Judged:
+def judged(metric: str, nodes: tuple[int, ...], word: str, share: float = 0.0) -> SurveyVerdict:
     log = math.log1p(share)
-    return Judged(metric, nodes, log, log - 0.01, log + 0.01, word)
+    return SurveyVerdict(metric, nodes, log, log - 0.01, log + 0.01, word)
 
 
 def printed(found, form=OutputFormat.table, *, on_slurm=True) -> str:
@@ -57,6 +57,6 @@ def test_slow_ones_come_first_and_a_node_is_drained_but_not_a_link():
 
 
 def test_a_node_without_readings_has_no_numbers():
-    nothing = Judged("gemm", (1,), math.nan, math.nan, math.nan, "unreachable")
+    nothing = SurveyVerdict("gemm", (1,), math.nan, math.nan, math.nan, "unreachable")
     (row,) = json.loads(printed([nothing], OutputFormat.json))
     assert (row["verdict"], row["deficit"]) == ("unreachable", None)

@@ -296,6 +296,14 @@ def test_a_typed_dict_names_the_keys_of_a_mapping_and_the_type_of_each(folder):
         assert raised.value.what.startswith(said)
 
 
+def test_a_typed_dict_of_a_neighbouring_file_is_followed(folder):
+    (folder / "limits.py").write_text("class Limits(TypedDict, total=False):\n    ttft: Seconds\n", encoding="utf-8")
+    text = "from .limits import Limits\ndef run(context, *, slo: Limits = {}) -> 'Workload': ...\n"
+    (folder / "uses.py").write_text(text, encoding="utf-8")
+    annotation = read_signature("./uses.py:run", base=folder).parameters["slo"]
+    assert convert({"ttft": "100ms"}, annotation) == {"ttft": 0.1}
+
+
 def test_bind_refuses_unknown_names_and_missing_names_the_rest(folder):
     found = read_signature("./bench.py:copy", base=folder)
     assert missing(found, {"n"}) == ["size"]

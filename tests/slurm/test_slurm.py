@@ -151,10 +151,11 @@ def test_a_cancelled_job_saves_what_it_has_and_leaves_nothing(cluster, tmp_path)
     measuring(run)
     subprocess.run(["scancel", "--name=aiperf"], env=cluster.env, check=True)
     until(lambda: not run.workers(), 10)
-    running.communicate(timeout=60)
+    _, err = running.communicate(timeout=60)
     assert running.returncode == 130
     (record,) = [json.loads(path.read_text()) for path in tmp_path.glob("2*/run.json")]
     assert record["status"] == "interrupted"
+    assert f"continue with: aiperf run --resume {record['run']} {tmp_path}/two.yaml " in err
 
 
 def test_an_interrupt_of_the_command_that_waits_cancels_the_job(cluster, tmp_path):

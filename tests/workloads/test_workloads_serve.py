@@ -16,7 +16,7 @@ from loaded_servers import SERVER, loaded, not_late, play, running
 from patience import PATIENCE_S
 
 from aiperf.workloads.serve.client import Endpoint, Request, Sent, send
-from aiperf.workloads.serve.judge import latency, series, slowest
+from aiperf.workloads.serve.metrics import latency, series, slowest
 from aiperf.workloads.serve.server import Server, ServerFault
 from aiperf.workloads.serve.trace import Arrival, Segment, TraceError, known_share, make_segments, read_trace
 

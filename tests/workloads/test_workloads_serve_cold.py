@@ -9,7 +9,7 @@ from loaded_servers import faults, loaded, not_late, play, running
 
 from aiperf.workloads.serve.client import Request, Sent
 from aiperf.workloads.serve.cold import CacheProbe
-from aiperf.workloads.serve.judge import template_share
+from aiperf.workloads.serve.metrics import template_share
 from aiperf.workloads.serve.trace import Arrival, Segment
 
 FRESH, AGAIN = (40.0, 42.0, 45.0, 41.0), (2.0, 3.0, 2.5, 2.2)

@@ -9,7 +9,7 @@ import pytest
 from loaded_servers import TRACE, faults, loaded, play, running
 
 from aiperf.workloads.serve.client import Endpoint, send
-from aiperf.workloads.serve.judge import latency
+from aiperf.workloads.serve.metrics import latency
 from aiperf.workloads.serve.trace import Arrival
 
 

@@ -39,7 +39,7 @@ class HeadKnows(AiperfError):
     """This node cannot reach the head, which has read that and says it."""
 
 
-def serve(place: Place, results: Path, host: HostFacts, *, wait_s: float = JOIN_S) -> bool:
+def follow_head(place: Place, results: Path, host: HostFacts, *, wait_s: float = JOIN_S) -> bool:
     """Do what the head says until it says that the run is over; False where it went without a word.
 
     Nothing that was started here is left. Raises UserError where the head cannot be found.

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aiperf.errors import Exit, usage
-from aiperf.launch.environment import RUN_NOTE_VARIABLE
+from aiperf.launch.environment import RUN_NOTE_VARIABLE, TYPED_VARIABLE
 from aiperf.launch.nodes.links import FOLDER, require_space
 
 _OVER = {"COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY", "DEADLINE"}
@@ -30,7 +30,8 @@ _LAG_S = 5.0
 """How long a shared folder may take to show what a node has written."""
 _SCRIPT = """#!/bin/bash
 rm -f {stem}.exit
-export {note}={stem}.run
+export {note}={stem}.run {typed_variable}={typed}
+printf %s "${typed_variable}" > {stem}.typed
 resume=()
 if [ "${{SLURM_RESTART_COUNT:-0}}" -gt 0 ] && [ -s {stem}.run ]; then resume=(--resume "$(cat {stem}.run)"); fi
 {setup}
@@ -114,6 +115,19 @@ class Submitted:
             time.sleep(0.2)
         return None
 
+    def run(self) -> str:
+        """The name of the run that it began; empty for none."""
+        return self._noted("run")
+
+    def typed(self) -> str:
+        """The command that submitted it; empty where it never began."""
+        return self._noted("typed")
+
+    def _noted(self, what: str) -> str:
+        with suppress(OSError, UnicodeError):
+            return Path(f"{self.stem}.{what}").read_text(encoding="utf-8").strip()
+        return ""
+
     def state(self) -> State:
         """How it fares now."""
         asked = _slurm("squeue", "-h", "-t", "all", "-j", self.number, "-o", "%T|%N|%r")
@@ -145,11 +159,12 @@ class Submitted:
         _slurm("scancel", self.number)
 
 
-def submit(job: SlurmJob, command: Sequence[str], more: Sequence[str], results: Path) -> Submitted:
+def submit(job: SlurmJob, command: Sequence[str], more: Sequence[str], results: Path, *, typed: str) -> Submitted:
     """Submit a job that runs ``command`` with the arguments ``more`` once on each of its nodes. Raises UserError with
     what sbatch says.
 
-    Where Slurm starts the job again, ``--resume`` with the run that it began comes between the two.
+    Where Slurm starts the job again, ``--resume`` with the run that it began comes between the two. ``typed``: what
+    submits it, for whoever has to say how to go on.
     """
     folder = results.absolute() / FOLDER
     script = folder / f"slurm-{secrets.token_hex(6)}.sh"
@@ -158,7 +173,8 @@ def submit(job: SlurmJob, command: Sequence[str], more: Sequence[str], results: 
         folder.mkdir(parents=True, exist_ok=True)
         require_space(folder)
         said = {"command": shlex.join(command), "more": shlex.join(more), "setup": "\n".join(job.setup)}
-        script.write_text(_SCRIPT.format(**said, stem=stem, note=RUN_NOTE_VARIABLE), encoding="utf-8")
+        said |= {"note": RUN_NOTE_VARIABLE, "typed_variable": TYPED_VARIABLE, "typed": shlex.quote(typed)}
+        script.write_text(_SCRIPT.format(**said, stem=stem), encoding="utf-8")
     except OSError as error:
         raise usage(f"cannot be written: {error.strerror}.", "Choose another folder.", str(folder)) from None
     where = [f"--output={folder}/slurm-%j.out", f"--error={folder}/slurm-%j.err"]
@@ -178,13 +194,14 @@ def in_allocation(environ: Mapping[str, str] = os.environ) -> bool:
     return "SLURM_JOB_ID" in environ
 
 
-def run_here(job: SlurmJob, command: Sequence[str]) -> int:
+def run_here(job: SlurmJob, command: Sequence[str], *, typed: str) -> int:
     """Run ``command`` once on each of ``job.nodes`` nodes of the allocation around this process; its exit code."""
     argv = ["srun", f"--nodes={job.nodes}", f"--ntasks={job.nodes}", "--ntasks-per-node=1", "--overlap", "--no-kill"]
     more = ["--quiet", "--kill-on-bad-exit=0", "--cpu-bind=none"]
     more += [f"--gpus-per-node={job.gpus_per_node}"] if job.gpus_per_node else []
     _needs("srun")
-    with subprocess.Popen([*argv, *more, *command], stdin=subprocess.DEVNULL) as running:
+    environ = {**os.environ, TYPED_VARIABLE: typed}
+    with subprocess.Popen([*argv, *more, *command], stdin=subprocess.DEVNULL, env=environ) as running:
         try:
             return running.wait()
         except KeyboardInterrupt:

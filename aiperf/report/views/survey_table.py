@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from aiperf.analysis.survey import Judged
+from aiperf.analysis.survey import SurveyVerdict
 from aiperf.analysis.survey_history import NodeHistory
 from aiperf.report.layout.formats import Printed, printed_listing
 from aiperf.report.layout.page import Block, Sentences
@@ -38,12 +38,12 @@ class SurveyRow:
     """What is suspected of a slow one: memory, CPU, NIC, link; node where several metrics are slow."""
 
 
-def survey_rows(judged: Sequence[Judged], names: Sequence[str]) -> list[SurveyRow]:
+def survey_rows(verdicts: Sequence[SurveyVerdict], names: Sequence[str]) -> list[SurveyRow]:
     """The rows, slow ones first."""
-    slow = [one for one in judged if one.word == "slow"]
+    slow = [one for one in verdicts if one.word == "slow"]
     many = {one.nodes for one in slow if sum(other.nodes == one.nodes for other in slow) > 1}
     rows = []
-    for one in sorted(judged, key=lambda one: (one.word != "slow", one.nodes, one.metric)):
+    for one in sorted(verdicts, key=lambda one: (one.word != "slow", one.nodes, one.metric)):
         part = ("link" if len(one.nodes) == 2 else "node" if one.nodes in many else _PARTS.get(one.metric, "")) or ""
         deficit, low, high = map(_share, (one.deficit, one.low, one.high))
         name = " – ".join(names[node] for node in one.nodes)

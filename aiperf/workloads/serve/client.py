@@ -1,6 +1,6 @@
 """The client: sends one segment of a trace on schedule, whatever the server does, and notes when every token came.
 
-What must not live here: what the times mean (judge.py), and starting servers.
+What must not live here: what the times mean (metrics.py), and starting servers.
 """
 
 from __future__ import annotations

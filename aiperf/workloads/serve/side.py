@@ -1,6 +1,6 @@
 """One side under load: its server, the segments of its trace, what became of them.
 
-What must not live here: how requests are sent (client.py), and what their times mean (judge.py).
+What must not live here: how requests are sent (client.py), and what their times mean (metrics.py, faults.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from aiperf.workloads.contract import Context, Outcome
-from aiperf.workloads.serve import judge
+from aiperf.workloads.serve import faults, metrics
 from aiperf.workloads.serve.client import Endpoint, Sent, keep, send
 from aiperf.workloads.serve.cold import CacheProbe, probe_cache
 from aiperf.workloads.serve.search import RateSearch
@@ -118,7 +118,7 @@ class LoadedServer:
         if self._asked.keep:
             keep(Path(self._asked.keep), sent, server=self._server.base, segment=self._steps - _WARM_UPS - 1)
         if self._search is not None:
-            met = sum(judge.met(request, self._asked.slo) for request in sent.requests)
+            met = sum(metrics.met(request, self._asked.slo) for request in sent.requests)
             self._search.tries.append((segment.rate, met, len(sent.requests)))
             return
         total = sum(len(each.arrivals) for each in self._segments)
@@ -151,10 +151,10 @@ class LoadedServer:
 
     def _first_token(self, prompt: str) -> float | None:
         (request,) = self._send(Segment((Arrival(0.0, prompt, 1),), 1.0)).requests
-        return judge.latency(request, "ttft")
+        return metrics.latency(request, "ttft")
 
     def _refuse_failed(self, sent: Sequence[Sent], allowed: float) -> None:
-        if fault := judge.failure(sent, allowed=allowed):
+        if fault := faults.failure(sent, allowed=allowed):
             self._server.raise_if_ended()
             raise self._server.fault(fault)
 
@@ -190,28 +190,28 @@ class LoadedServer:
         if self._search is not None:
             found = self._search.estimate() if len(self._played) == len(self._segments) else None
             return {"max_rate": found} if found else {}
-        each = [judge.segment_values(segment, sent, self._asked.slo) for segment, sent in since]
+        each = [metrics.segment_values(segment, sent, self._asked.slo) for segment, sent in since]
         names = dict.fromkeys(name for values in each for name in values)
         return {name: float(np.mean([values[name] for values in each if name in values])) for name in names}
 
     def latencies(self) -> Mapping[str, list[float]]:
         """By series, of the requests that were sent since ``values`` was last asked."""
-        return judge.series([sent for _, sent in self._since])
+        return metrics.series([sent for _, sent in self._since])
 
     def faults(self) -> Mapping[str, str]:
         """What makes the numbers of this launch worthless."""
         now = self._server.counted()
         queries = now.get("prefix_queries", 0.0) - self._before.get("prefix_queries", 0.0)
         hits = now.get("prefix_hits", 0.0) - self._before.get("prefix_hits", 0.0)
-        cached = hits / queries if queries > 0 else judge.cached_share(self._played)
+        cached = hits / queries if queries > 0 else metrics.cached_share(self._played)
         self.facts["prefix_hit_rate"] = cached
         if cached is None and self._probe is not None:
             self.facts["cache_probe"] = self._probe.found
-        self.facts["slowest"] = judge.slowest(self._played)
+        self.facts["slowest"] = metrics.slowest(self._played)
         prompts = [arrival.prompt for segment, _ in self._played for arrival in segment.arrivals]
-        alike = known_share(prompts) + judge.template_share(self._played)
+        alike = known_share(prompts) + metrics.template_share(self._played)
         at_most = 1.0 if self._asked.cache == "warm" else min(1.0, alike)
-        return judge.faults(
+        return faults.faults(
             self._played,
             concurrency=self._asked.concurrency,
             found_cached=cached,
@@ -226,7 +226,7 @@ class LoadedServer:
             {} if self._search is None else {"tries": len(self._search.tries), "cliff": float(self._search.is_cliff)}
         )
         exported = {name: now[name] - self._before.get(name, 0.0) for name in now}
-        return {**judge.counts(self._played, self._asked.slo), **tried, **exported}
+        return {**metrics.counts(self._played, self._asked.slo), **tried, **exported}
 
     def outputs(self) -> Mapping[str, Any]:
         """The characters of the latest answers, a row a request, padded with zeros."""

@@ -1,7 +1,7 @@
 """serve.load: requests on a schedule to a server of the OpenAI protocol, which a side starts or which runs already.
 serve.engine: the same kind of schedule served by an engine of our own, in the side's process.
 
-What must not live here: the schedule (trace.py), sending (client.py), servers (server.py), judging (judge.py), the
+What must not live here: the schedule (trace.py), sending (client.py), servers (server.py), metrics (metrics.py), the
 engine and its policies (workloads/engine).
 """
 
@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any, Literal, TypedDict
 
 from aiperf.workloads.contract import Context, Seconds, Workload
+from aiperf.workloads.serve.metrics import Objectives
 from aiperf.workloads.serve.side import LoadedServer
 
 METRICS = {
@@ -47,14 +48,6 @@ class Trace(TypedDict, total=False):
     shared_prefix: float
     burst: int
     seed: int
-
-
-class Objectives(TypedDict, total=False):
-    """What a request must not exceed to count as good, from its scheduled time."""
-
-    ttft: Seconds
-    inter_token: Seconds
-    end_to_end: Seconds
 
 
 def load(

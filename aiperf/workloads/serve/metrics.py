@@ -1,6 +1,6 @@
-"""What the requests of a launch say: its metrics, segment by segment, and what makes them worthless.
+"""The metrics of the requests of a launch, segment by segment, and which of them met their objectives.
 
-What must not live here: sending requests, and comparing the two sides.
+What must not live here: sending requests, comparing the two sides, and what makes the metrics worthless (faults.py).
 """
 
 from __future__ import annotations
@@ -8,29 +8,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from statistics import fmean
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
+from aiperf.workloads.contract import Seconds
 from aiperf.workloads.serve.client import Request, Sent
-from aiperf.workloads.serve.cold import CacheProbe
 from aiperf.workloads.serve.trace import Segment
 
 T = TypeVar("T")
-OBJECTIVES = ("ttft", "inter_token", "end_to_end")
-"""What objectives may be about."""
-_RATE_OFF = 0.02
-_CLIENT_BUSY = 0.8
-_TOKENS_OFF = 0.1
-_LATE_S = 0.02
-_LATE_SHARE = 0.05
-"""Share of the requests that may leave later than ``_LATE_S`` after their time: a busy host's hiccup is no fault."""
-_FEWEST_LATE = 2
-_CACHE_MARGIN = 0.1
-"""What else may be alike: what a template puts before every prompt, where its length is not known."""
 _MOST_KEPT = 40
 """Moments of a request that a record keeps."""
-_FLUSH = "flush it, or start it anew for each launch"
 
 Played = Sequence[tuple[Segment, Sent]]
+
+
+class Objectives(TypedDict, total=False):
+    """What a request must not exceed to count as good, from its scheduled time."""
+
+    ttft: Seconds
+    inter_token: Seconds
+    end_to_end: Seconds
 
 
 def latency(request: Request, objective: str) -> float | None:
@@ -58,7 +54,7 @@ def segment_values(segment: Segment, sent: Sent, slo: Mapping[str, float]) -> di
         "goodput": sum(met(request, slo) for request in sent.requests) / segment.seconds,
         "tokens_per_s": sum(request.tokens for request in whole) / sent.seconds,
     }
-    times = {name: [latency(request, name) for request in whole] for name in OBJECTIVES}
+    times = {name: [latency(request, name) for request in whole] for name in Objectives.__annotations__}
     times["queue"] = [r.sent - r.scheduled for r in whole if r.sent is not None]
     for name, found in times.items():
         if known := [seconds for seconds in found if seconds is not None]:
@@ -81,7 +77,7 @@ def series(sent: Sequence[Sent]) -> dict[str, list[float]]:
 
 def cached_share(played: Played) -> float | None:
     """Share of the prompts' tokens that the answers say were in the prefix cache; None where none says so."""
-    requests = [request for request in _requests(played) if request.prompt_tokens]
+    requests = [request for request in requests_of(played) if request.prompt_tokens]
     if all(request.cached_tokens is None for request in requests):
         return None
     return sum(r.cached_tokens or 0 for r in requests) / sum(r.prompt_tokens or 0 for r in requests)
@@ -144,99 +140,23 @@ def _thinned(found: Sequence[T]) -> list[T]:
 
 def counts(played: Played, slo: Mapping[str, float]) -> dict[str, float]:
     """What became of all requests of a launch."""
-    requests = _requests(played)
+    requests = requests_of(played)
     return {
         "requests": len(requests),
         "met": sum(met(request, slo) for request in requests),
         "refused": sum(request.refused for request in requests),
         "errors": sum(bool(request.error) and not request.refused for request in requests),
         "tokens": sum(request.tokens for request in requests if request.ok),
-        "latest_send_ms": round(1000 * max((_lateness(r) for r in requests), default=0.0), 3),
+        "latest_send_ms": round(1000 * max((lateness(r) for r in requests), default=0.0), 3),
         "client_cpu_share": round(max((sent.cpu_share for _, sent in played), default=0.0), 3),
     }
 
 
-def faults(
-    played: Played,
-    *,
-    concurrency: int,
-    found_cached: float | None = None,
-    at_most: float = 1.0,
-    probe: CacheProbe | None = None,
-) -> dict[str, str]:
-    """Code -> what is wrong with the numbers of a launch, as ``Workload.faults`` has it; empty when nothing is.
-
-    ``found_cached``: share of the prompts that the server had in its prefix cache, where it says so; ``at_most``: what
-    it can find after a flush; ``probe``: what was seen of its cache where it does not say.
-    """
-    requests = _requests(played)
-    found: dict[str, str] = {}
-    if not concurrency:
-        found |= _sending(played, requests)
-    busy = max((sent.cpu_share for _, sent in played), default=0.0)
-    if busy > _CLIENT_BUSY:
-        found["client_busy"] = (
-            f"the client used {100 * busy:.0f} % of a CPU ({100 * _CLIENT_BUSY:.0f} % at most): it measured itself"
-        )
-    whole = [request for request in requests if request.ok]
-    asked, got = sum(r.asked_tokens for r in whole), sum(r.tokens for r in whole)
-    if whole and abs(got / asked - 1) > _TOKENS_OFF:
-        found["token_count"] = (
-            f"{got} tokens came for {asked} that were asked for (10 % off at most); have it ignore the end token"
-        )
-    if found_cached is not None and found_cached > at_most + _CACHE_MARGIN:
-        found["prefix_cache"] = (
-            f"prefix cache differs: the server had {100 * found_cached:.0f} % of the prompts' tokens in its prefix "
-            f"cache, and after a flush it can have {100 * at_most:.0f} %; {_FLUSH}"
-        )
-    if found_cached is None and probe is not None and probe.found == "known":
-        found["prefix_cache"] = f"prefix cache differs: the server knew the trace before ({probe.summary()}); {_FLUSH}"
-    if found_cached is None and probe is not None and probe.found == "unseen":
-        found["cache_unknown"] = (
-            f"whether the prefix cache was empty cannot be seen: the server does not count what it had in it, and "
-            f"{probe.summary()}"
-        )
-    return found
-
-
-def failure(sent: Sequence[Sent], *, allowed: float) -> str:
-    """Why a launch cannot be measured: more than ``allowed`` requests failed so far; empty when they did not.
-
-    A server that refuses (429, 503) has answered: such requests miss their objectives, and that is all.
-    """
-    requests = [request for each in sent for request in each.requests]
-    failed = [request for request in requests if request.error and not request.refused]
-    if len(failed) > allowed:
-        return f"{len(failed)} of {len(requests)} requests failed; the first one: {failed[0].error}"
-    return ""
-
-
-def _sending(played: Played, requests: Sequence[Request]) -> dict[str, str]:
-    found = {}
-    planned = sum(s.arrivals[-1].at - s.arrivals[0].at for s, _ in played if s.arrivals)
-    took = sum(_span(sent) for _, sent in played)
-    if planned > 0 and abs(took - planned) > max(_RATE_OFF * planned, _LATE_S * len(played)):
-        rate = sum(len(s.arrivals) - 1 for s, _ in played)
-        found["rate_off"] = (
-            f"requests were sent at {rate / max(took, 1e-9):.3g}/s and not at {rate / planned:.3g}/s (2 % off at most)"
-        )
-    late = [_lateness(request) for request in requests if _lateness(request) > _LATE_S]
-    if len(late) > max(_FEWEST_LATE, _LATE_SHARE * len(requests)):
-        found["sent_late"] = (
-            f"{len(late)} of {len(requests)} requests were sent more than {1000 * _LATE_S:.0f} ms after their time, "
-            f"the latest {1000 * max(late):.0f} ms: the client needs a CPU of its own"
-        )
-    return found
-
-
-def _span(sent: Sent) -> float:
-    times = [request.sent for request in sent.requests if request.sent is not None]
-    return max(times) - min(times) if times else 0.0
-
-
-def _lateness(request: Request) -> float:
+def lateness(request: Request) -> float:
+    """Seconds from its time to when it was sent; 0 where it was not."""
     return 0.0 if request.sent is None else request.sent - request.scheduled
 
 
-def _requests(played: Played) -> list[Request]:
+def requests_of(played: Played) -> list[Request]:
+    """The requests of all segments."""
     return [request for _, sent in played for request in sent.requests]

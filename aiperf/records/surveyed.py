@@ -1,0 +1,55 @@
+"""What a survey of a fleet read, and which nodes it had.
+
+What must not live here: verdicts (analysis/survey.py), files (store/surveys.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PAIR_METRIC = "all_reduce"
+"""The metric of two nodes together."""
+
+
+@dataclass(frozen=True)
+class SurveyReading:
+    """One reading: seconds of the same work on a node, or on two together."""
+
+    metric: str
+    round: int
+    nodes: tuple[int, ...]
+    """One node, or the two ends of a link."""
+    seconds: float
+
+
+@dataclass(frozen=True)
+class LostNode:
+    """A node that was lost in the middle of a survey."""
+
+    node: int
+    round: int
+    """The first one that it missed, from 1."""
+    when: str
+    why: str
+
+
+@dataclass(frozen=True)
+class SurveyRecord:
+    """A survey as it is stored."""
+
+    nodes: tuple[str, ...]
+    seed: int
+    threshold: float
+    readings: tuple[SurveyReading, ...]
+    when: str = ""
+    drill: str = ""
+    """The node that was slowed on purpose, and by which share; empty for none."""
+    absent: tuple[str, ...] = ()
+    """Nodes of the job that did not come; they follow on ``nodes`` in the numbers of the verdicts."""
+    lost: tuple[LostNode, ...] = ()
+    """Nodes that came and were lost before the end; the others went on without them."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every node of the job by its number."""
+        return (*self.nodes, *self.absent)
