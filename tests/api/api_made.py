@@ -86,6 +86,7 @@ delta: 0.9
 width: 5
 case_seconds: 20
 rounds: 2
+round_seconds: 0.002
 side_seconds: 0.01
 warmup_seconds: 0.05
 warmup_window: 5

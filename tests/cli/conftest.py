@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import sys
@@ -13,6 +14,16 @@ import pytest
 from cli_user import SCENARIO, Typed, User, processes_with
 
 from aiperf.cli.main import entry
+from aiperf.host.placement import place
+from aiperf.recipes import cpu_choice
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _a_short_look_for_quiet_cpus() -> Iterator[None]:
+    """Which CPUs are quiet is looked for in each run of this process, for a third of a second unless shortened."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cpu_choice, "place", functools.partial(place, probe_seconds=0.01))
+        yield
 
 
 @pytest.fixture

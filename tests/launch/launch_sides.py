@@ -62,23 +62,6 @@ def shares(context: Context, *, shift: bool = True) -> Workload:
     return Workload(step, Work(items=len(x)), outputs=lambda: {"out": out}, inputs=lambda: {"x": x})
 
 
-def requests(context: Context, *, each: float = 1.0) -> Workload:
-    """A vector whose steps are two requests each, which took ``each`` seconds and the rank's number more, and waited
-    for a tenth."""
-    plain, ended = vector(context), []
-
-    def step() -> None:
-        plain.step()
-        ended.extend([each + context.rank] * 2)
-
-    def latencies() -> dict[str, list[float]]:
-        told = list(ended)
-        ended.clear()
-        return {"end_to_end": told, "queue": [seconds / 10 for seconds in told]}
-
-    return replace(plain, step=step, latencies=latencies)
-
-
 def tells_its_process(context: Context, *, offset: float = 0.0) -> Workload:
     """A vector whose check gives the number of the process that it runs in, and compares to the last bit."""
 
@@ -114,11 +97,22 @@ def other_vector(context: Context, *, offset: float = 0.0) -> Workload:
 
 
 def sharded(context: Context, *, spoil: int = -1) -> Workload:
-    """Every rank gives other outputs; ``spoil`` is the rank whose output is wrong."""
+    """Every rank gives other outputs; ``spoil`` is the rank whose output is wrong. Each step is two requests, which
+    took a second and the rank's number more, and waited for a tenth of that."""
     given = vector(replace(context, seed=context.seed + context.rank), offset=float(context.rank == spoil))
-    base = given.redraw
+    base, ended = given.redraw, list[float]()
     assert base is not None
-    return replace(given, redraw=lambda seed: base(seed + context.rank))
+
+    def step() -> None:
+        given.step()
+        ended.extend([1.0 + context.rank] * 2)
+
+    def latencies() -> dict[str, list[float]]:
+        told = list(ended)
+        ended.clear()
+        return {"end_to_end": told, "queue": [seconds / 10 for seconds in told]}
+
+    return replace(given, step=step, latencies=latencies, redraw=lambda seed: base(seed + context.rank))
 
 
 def prepares(context: Context) -> Workload:

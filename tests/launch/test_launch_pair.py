@@ -106,6 +106,16 @@ def healthy(guardian: Guardian, judge: JudgeProcess, tmp_path_factory: pytest.Te
     return pair
 
 
+@pytest.fixture(scope="module")
+def gangs(guardian: Guardian, judge: JudgeProcess, tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    """Three gangs of two that serve requests, each rank with outputs of its own; rank 1 of the last spoils its own."""
+    folder = tmp_path_factory.mktemp("gangs")
+    sides = (*both("sharded", ranks=2), side("spoilt", "sharded", ranks=2, params={"spoil": 1}))
+    found = measuring(guardian, judge, folder)(*sides)
+    assert list(folder.iterdir()) == []
+    return found
+
+
 def side(name: str, function: str = "vector", **fields: Any) -> Side:
     params = fields.pop("params", {})
     return Side(name, workload=f"{SIDES}:{function}", params=params, **fields)
@@ -159,10 +169,9 @@ def test_a_pair_of_healthy_sides_is_measured_and_passes_its_check(healthy: Calla
     assert pair.cpus == ALL[-1:]
 
 
-def test_every_timed_step_of_every_rank_tells_its_latencies_and_no_other(measured: Measured) -> None:
-    pair = measured(*both("requests", ranks=2))
-    for name in ("before", "after"):
-        own = [s for s in pair.samples if s.side == name and not s.audit]
+def test_every_timed_step_of_every_rank_tells_its_latencies_and_no_other(gangs: Pair) -> None:
+    for name in ("before", "after", "spoilt"):
+        own = [s for s in gangs.samples if s.side == name and not s.audit]
         steps = sum(s.iterations for s in own)
         told: dict[tuple[str, int], list[float]] = {}
         for part in (part for s in own for part in s.latencies):
@@ -172,7 +181,7 @@ def test_every_timed_step_of_every_rank_tells_its_latencies_and_no_other(measure
             for rank in (0, 1)
             for series, seconds in (("end_to_end", 1.0), ("queue", 0.1))
         }
-    assert not any(s.latencies for s in pair.samples if s.audit)
+    assert not any(s.latencies for s in gangs.samples if s.audit)
 
 
 def test_sides_share_the_seed_and_the_inputs_but_no_addresses_and_no_scratch(measured: Measured) -> None:
@@ -244,6 +253,7 @@ def test_rounds_are_told_of_a_gpu_and_sides_there_rehearse_audits_beside_each_ot
     monkeypatch.setattr(pair_module, "play_rounds", lambda *a, **k: told.append(k["on_gpu"]) or play(*a, **k))
     for module in ("setup", "sides"):  # there is none here
         monkeypatch.setattr(f"aiperf.launch.{module}.device_of", lambda case: "cpu")
+    monkeypatch.setattr("aiperf.launch.sides._modules", lambda case, workload: ())  # torch, for that GPU
     settings = replace(SETTINGS, precision=replace(PRECISION, audits=audits))
     measured(*both(), needs=Needs(gpus=gpus), settings=settings, **how)
     assert set(told) == {gpus > 0}
@@ -465,13 +475,10 @@ def test_a_check_that_is_left_out_compares_nothing(measured: Measured) -> None:
 # ---- gangs ---------------------------------------------------------------------------------------------------------
 
 
-def test_every_rank_is_compared_with_the_same_rank_of_the_other_side(measured: Measured) -> None:
-    pair = measured(*both("sharded", ranks=2))
-    assert failed(pair) == []
-    assert [len(run.pids) for run in pair.runs] == [2, 2]
-    spoilt = measured(side("before", "sharded", ranks=2), side("after", "sharded", ranks=2, params={"spoil": 1}))
-    assert len(failed(spoilt)) == 1
-    assert failed(spoilt)[0].startswith("after, rank 1: audit 0: out differs in")
+def test_every_rank_is_compared_with_the_same_rank_of_the_other_side(gangs: Pair) -> None:
+    assert [len(run.pids) for run in gangs.runs] == [2, 2, 2]
+    assert [c.passed for c in gangs.checks] == [True, False]
+    assert failed(gangs)[0].startswith("spoilt, rank 1: audit 0: out differs in")
 
 
 def test_a_gang_against_a_single_process_compares_what_both_have(measured: Measured) -> None:
@@ -491,10 +498,9 @@ def test_what_a_side_used_is_counted_over_exactly_its_own_turns(healthy: Callabl
         assert all(count >= 0 for count in run.usage.values())
 
 
-def test_what_a_gang_used_is_the_sum_over_its_ranks_and_its_iterations_are_not(measured: Measured) -> None:
-    pair = measured(*both("sharded", ranks=2))
-    for run in pair.runs:
-        timed = sum(s.iterations for s in pair.samples if s.side == run.side and not s.audit)
+def test_what_a_gang_used_is_the_sum_over_its_ranks_and_its_iterations_are_not(gangs: Pair) -> None:
+    for run in gangs.runs:
+        timed = sum(s.iterations for s in gangs.samples if s.side == run.side and not s.audit)
         assert run.usage["iterations"] == timed + run.reentry_iterations
     ranks = [{"iterations": 4, "minor_faults": faults} for faults in (3.0, 5.0)]
     assert rank_replies.gang_usage(ranks) == {"iterations": 4, "minor_faults": 8.0}

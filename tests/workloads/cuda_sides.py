@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +35,11 @@ def kernel_scenarios() -> list[Path]:
     return [path for path in found if "workload: cuda.kernel\n" in path.read_text(encoding="utf-8")]
 
 
-def sides_of(path: Path) -> Iterator[KernelSide]:
+@cache
+def sides_of(path: Path) -> tuple[KernelSide, ...]:
     """Every side at every point of the axes, as a GPU host plans them."""
-    for case in expand(load_scenario(path), on_gpu=True):
-        for side in case.sides:
-            yield KernelSide(path.stem, case.id, side.name, side.params, case.needs.compute_capability)
+    return tuple(
+        KernelSide(path.stem, case.id, side.name, side.params, case.needs.compute_capability)
+        for case in expand(load_scenario(path), on_gpu=True)
+        for side in case.sides
+    )

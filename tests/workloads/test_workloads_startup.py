@@ -9,10 +9,7 @@ import subprocess
 
 import pytest
 import torch
-import torch._dynamo
 from cpu_pairs import audit, differences
-from torch._dynamo.utils import counters
-from torch._inductor.utils import clear_caches
 
 from aiperf.workloads.contract import Context, SkipSide
 from aiperf.workloads.shared import models
@@ -129,6 +126,11 @@ def test_a_server_that_ends_before_it_has_its_model_is_told(monkeypatch):
 
 def _as_in_a_new_process():
     """Forget what this process compiled, and what it found in caches."""
+    # Not when tests are collected, which each process of a suite does: it takes a second.
+    import torch._dynamo
+    from torch._dynamo.utils import counters
+    from torch._inductor.utils import clear_caches
+
     torch._dynamo.reset()
     clear_caches()
     counters.clear()

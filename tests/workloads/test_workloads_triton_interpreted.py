@@ -7,6 +7,7 @@ import ast
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -40,10 +41,12 @@ the interpreter's own precision) and the registered operator are run below witho
 
 def triton_kernels() -> list[str]:
     """module.function of every function of the workloads that is decorated with jit or speaks triton.language."""
+    texts = {path: path.read_text(encoding="utf-8") for path in sorted((ROOT / "aiperf/workloads").rglob("*.py"))}
     return [
         f"{path.stem}.{node.name}"
-        for path in sorted((ROOT / "aiperf/workloads").rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for path, text in texts.items()
+        if re.search(r"jit|\btl\b", text)
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.FunctionDef)
         and (
             any("jit" in ast.unparse(decorator) for decorator in node.decorator_list)
@@ -132,8 +135,11 @@ def asked_by_scenarios() -> dict[str, list[dict[str, Any]]]:
     """Scenario that needs Triton -> its sides that run a kernel of it, at every point of its axes."""
     found = {}
     for path in sorted(ROOT.glob("scenarios/*/*.yaml")):
-        if "triton" in path.read_text(encoding="utf-8") and "triton" in load_scenario(path).needs.libraries:
-            cases = expand(load_scenario(path), on_gpu=True)
+        if "triton" not in path.read_text(encoding="utf-8"):
+            continue
+        scenario = load_scenario(path)
+        if "triton" in scenario.needs.libraries:
+            cases = expand(scenario, on_gpu=True)
             sides = [side for case in cases for side in case.sides]
             by_triton = [s for s in sides if BY_TRITON & {s.params.get("impl"), s.params.get("backend")}]
             found[path.stem] = [{"function": s.workload, "params": small(s.params, s.workload)} for s in by_triton]
