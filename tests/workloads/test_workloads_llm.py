@@ -245,7 +245,7 @@ def test_work_is_weights_once_a_pass_plus_what_is_read_of_keys_and_values():
         ({"speculation": "ngram", "sequences": 2}, "one sequence"),
         ({"acceptance": 0.5, "draft_layers": 2}, "below the 2 layers of tiny"),
         ({"acceptance": 1.0}, "acceptance must be"),
-        ({"feed": "forced", "kv": "static"}, "feed forced"),
+        ({"feed": "forced", "kv": "none"}, "feed forced"),
         ({"decoding": 2}, "phase prefill"),
         ({"prefill_chunk": 4, "kv": "none"}, "needs a cache"),
         ({"graph": "per_size"}, "kv static"),

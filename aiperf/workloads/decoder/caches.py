@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
+from torch.nn.attention.bias import causal_lower_right
 
 
 @dataclass(frozen=True)
@@ -69,9 +70,12 @@ class CountedCache:
         """None where one token sees all keys, or the first tokens see what is causal."""
         if count == 1 or not self.length:
             return None
+        if str(self.device).startswith("cuda") and self.dtype.itemsize == 2:
+            return causal_lower_right(count, self.length + count)  # the fused kernel's rule; it takes no other mask
         return torch.ones(count, self.length + count, dtype=torch.bool, device=self.device).tril(self.length)
 
     device: Any = "cpu"
+    dtype: Any = torch.float32
 
     def advance(self, count: int) -> None:
         """Count them."""
@@ -100,7 +104,7 @@ class Contiguous(CountedCache):
 
     def __init__(self, room: Room) -> None:
         super().__init__()
-        self.device = room.device
+        self.device, self.dtype = room.device, room.dtype
         self._kv = room.empty(2, room.layers, room.batch, room.kv_heads, room.tokens, room.head_dim)
 
     def extend(self, layer: int, k: Any, v: Any) -> tuple[Any, Any]:
@@ -162,7 +166,7 @@ class Paged(CountedCache):
 
     def __init__(self, room: Room, *, page: int, seed: int = 0) -> None:
         super().__init__()
-        self.device, self._page = room.device, page
+        self.device, self.dtype, self._page = room.device, room.dtype, page
         pages = room.batch * -(-room.tokens // page)
         self._pool = room.empty(2, room.layers, pages, room.kv_heads, page, room.head_dim)
         order = torch.randperm(pages, generator=torch.Generator().manual_seed(seed))

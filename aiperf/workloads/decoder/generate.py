@@ -78,18 +78,33 @@ class Stepper:
         self._model, self._cache = model, cache
         self._token = torch.zeros(batch, dtype=torch.long, device=model.device)
         self._margin = torch.zeros(batch, dtype=torch.float32, device=model.device)
+        self._logits: Any = None
         self._run: Callable[[], object] = self._step
 
     def _step(self) -> None:
-        chosen, margin = choose(self._model.forward(self._token[:, None], self._cache)[:, -1])
+        self._logits = self._model.forward(self._token[:, None], self._cache)
+        chosen, margin = choose(self._logits[:, -1])
         self._token.copy_(chosen)
         self._margin.copy_(margin)
 
-    def capture(self) -> None:
-        """Replay the step as one graph from now on. The cache must have room for four tokens, and holds none after."""
-        self._cache.truncate(0)
+    def capture(self, length: int = 0) -> None:
+        """Replay the step as one graph from now on. The cache must have room for four tokens behind ``length``, and
+        holds ``length`` tokens after."""
+        self._cache.truncate(length)
         self._run = replay_of(self._step)
-        self._cache.truncate(0)
+        self._cache.truncate(length)
+
+    def forget(self) -> None:
+        """Launch kernel by kernel from now on; the graph is freed."""
+        self._run, self._logits = self._step, None
+
+    def forward(self, tokens: Any, cache: Cache) -> Any:
+        """Logits [batch, 1, vocab] after ``tokens`` [batch, 1], which follow those in its own cache; overwritten by the
+        next call."""
+        assert cache is self._cache
+        self._token.copy_(tokens[:, 0])
+        self._run()
+        return self._logits
 
     def tokens(self, first: Any, *, count: int, each: Callable[[], object] = _nothing) -> tuple[Any, Any]:
         """``count`` tokens after ``first`` [batch]; tokens and margins as [batch, count]."""

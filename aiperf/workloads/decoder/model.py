@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from aiperf.workloads.decoder.caches import Cache
+from aiperf.workloads.decoder.precision import Rounded, linear
 from aiperf.workloads.shared.seeded import draw_on_device
 
 _EPS = 1e-5
@@ -136,17 +137,47 @@ class Decoder:
     def through(self, x: Any, spot: Spot, start: int, stop: int) -> Any:
         """Hidden states [batch, count, width] after layers ``start`` to ``stop``, which extend the cache."""
         for index in range(start, stop):
-            layer = self.layers[index]
-            q, k, v = self._qkv(layer, self._normed(x, layer.attention_norm))
-            k, v = spot.cache.extend(self._place(index), _rotated(k, spot.cos, spot.sin), v)
-            q, grouped = _rotated(q, spot.cos, spot.sin), q.shape[1] != k.shape[1]
-            mixed = F.scaled_dot_product_attention(
-                q, k, v, attn_mask=spot.mask, is_causal=spot.causal, enable_gqa=grouped
-            )
-            x = x + F.linear(mixed.transpose(1, 2).flatten(2), layer.out)
-            gate, up = F.linear(self._normed(x, layer.mlp_norm), layer.gate_up).chunk(2, dim=-1)
-            x = x + F.linear(F.silu(gate) * up, layer.down)
+            attended = self._attended(index, self._qkv(index, x), spot)
+            x = self._fed_forward(x + linear(attended, self.layers[index].out), index)
         return x
+
+    def beside(self, one: Any, cache: Cache, many: Any, others: Cache) -> tuple[Any, Any]:
+        """Logits [1, 1, vocab] after the last of ``one`` [1, count], and [batch, 1, vocab] after ``many`` [batch, 1].
+        All go through the weights together; each part attends to its own cache, which holds it afterwards."""
+        count, parts = one.shape[1], [(self.spot(cache, one.shape[1]), 1), (self.spot(others, 1), len(many))]
+        x = F.embedding(torch.cat((one, many.T), dim=1), self.embedding)
+        for index, layer in enumerate(self.layers):
+            qkv = self._qkv(index, x).split((count, len(many)), dim=1)
+            attended = [
+                self._attended(index, part.reshape(batch, -1, part.shape[-1]), spot).reshape(1, part.shape[1], -1)
+                for part, (spot, batch) in zip(qkv, parts, strict=True)
+            ]
+            x = self._fed_forward(x + linear(torch.cat(attended, dim=1), layer.out), index)
+        cache.advance(count)
+        others.advance(1)
+        logits = self.logits(x[:, count - 1 :])
+        return logits[:, :1], logits[:, 1:].transpose(0, 1)
+
+    def _attended(self, index: int, qkv: Any, spot: Spot) -> Any:
+        """What the heads of a layer make of ``qkv`` [batch, count, ...] and its cache: [batch, count, width]."""
+        heads, kv_heads = self.shape.heads, self.shape.kv_heads
+        split = qkv.unflatten(-1, (-1, self.shape.head_dim)).transpose(1, 2)
+        q, k, v = split.split((heads, kv_heads, kv_heads), dim=1)
+        k, v = spot.cache.extend(self._place(index), _rotated(k, spot.cos, spot.sin), v)
+        mixed = F.scaled_dot_product_attention(
+            _rotated(q, spot.cos, spot.sin),
+            k,
+            v,
+            attn_mask=spot.mask,
+            is_causal=spot.causal,
+            enable_gqa=heads != kv_heads,
+        )
+        return mixed.transpose(1, 2).flatten(2)
+
+    def _fed_forward(self, x: Any, index: int) -> Any:
+        layer = self.layers[index]
+        gate, up = linear(self._normed(x, layer.mlp_norm), layer.gate_up).chunk(2, dim=-1)
+        return x + linear(F.silu(gate) * up, layer.down)
 
     def keep_only(self, x: Any, spot: Spot, start: int, stop: int) -> None:
         """Keys and values of hidden states ``x`` for layers ``start`` to ``stop``, which are not run."""
@@ -166,17 +197,26 @@ class Decoder:
     def _normed(self, x: Any, weight: Any) -> Any:
         return F.rms_norm(x, (self.shape.width,), weight, _EPS)
 
-    def _qkv(self, layer: DecoderLayer, x: Any) -> tuple[Any, Any, Any]:
-        """Queries, keys and values as [batch, heads, count, head_dim]."""
-        heads, kv_heads = self.shape.heads, self.shape.kv_heads
-        split = F.linear(x, layer.qkv).unflatten(-1, (-1, self.shape.head_dim)).transpose(1, 2)
-        return tuple(split.split((heads, kv_heads, kv_heads), dim=1))
+    def _qkv(self, index: int, x: Any) -> Any:
+        """Queries, keys and values of all heads, one behind the other: [batch, count, ...]."""
+        layer = self.layers[index]
+        return linear(self._normed(x, layer.attention_norm), layer.qkv)
 
     def first_layers(self, count: int) -> Decoder:
         """A smaller decoder with a copy of the embedding, the first ``count`` layers, and the head."""
         layers = [DecoderLayer(**{name: w.clone() for name, w in vars(layer).items()}) for layer in self.layers[:count]]
         rest = (self.norm.clone(), self.head.clone(), self.max_tokens)
         return Decoder(self.shape, self.embedding.clone(), layers, *rest)
+
+    def rounded(self, which: Sequence[int]) -> Decoder:
+        """The same weights, the matrices of these layers in fp8."""
+        layers = [
+            DecoderLayer(**{n: Rounded(w) if w.dim() > 1 else w for n, w in vars(layer).items()})
+            if i in which
+            else layer
+            for i, layer in enumerate(self.layers)
+        ]
+        return Decoder(self.shape, self.embedding, layers, self.norm, self.head, self.max_tokens)
 
     def only(self, which: Sequence[int]) -> Decoder:
         """The same weights with only these of the layers, which use their own places in a cache of all layers."""

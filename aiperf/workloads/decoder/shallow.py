@@ -29,6 +29,10 @@ class EarlyExit:
 
     def __init__(self, model: Decoder, *, layers: int, margin: float) -> None:
         self._model, self._layers, self._margin = model, layers, margin
+        self.restart()
+
+    def restart(self) -> None:
+        """Count anew."""
         self.exited = 0
         """Passes that left early."""
 

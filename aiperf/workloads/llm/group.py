@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
+import torch
+
 from aiperf.workloads.decoder import caches
 from aiperf.workloads.decoder.model import Shape
+from aiperf.workloads.decoder.offload import Offloaded
 from aiperf.workloads.llm.kept import KeptContext
 from aiperf.workloads.shared.seeded import torch_dtype
 
@@ -23,10 +26,28 @@ class Group:
     rows: slice
     """Which of the side's sequences."""
     cache: caches.Cache
+    spare: int = 0
+    """Rows of the cache that no sequence uses."""
     first: Any = None
-    """The token after each prompt."""
+    """The token after each prompt, of spare rows too."""
     kept: KeptContext | None = None
     """Where its context is read back from, if it is."""
+
+    def wide(self, rows: Any) -> Any:
+        """Its rows of tokens [sequences, count], with zeros for spare ones."""
+        own = rows[self.rows]
+        return torch.cat((own, own.new_zeros(self.spare, own.shape[1]))) if self.spare else own
+
+
+def make_groups(asked: SimpleNamespace, shape: Shape, *, tokens: int) -> list[Group]:
+    """The side's sequences by groups, each with a cache for ``tokens`` of each and as many rows as its bucket has."""
+    batch = asked.batch or asked.sequences
+    groups, at = [], 0
+    for size in asked.sizes or [batch] * (asked.sequences // batch):
+        rows = min((bucket for bucket in asked.buckets or [] if bucket >= size), default=size)
+        groups.append(Group(slice(at, at + size), make_cache(asked, shape, batch=rows, tokens=tokens), rows - size))
+        at += size
+    return groups
 
 
 def make_cache(asked: SimpleNamespace, shape: Shape, *, batch: int, tokens: int, layers: int = 0) -> caches.Cache:
@@ -51,6 +72,7 @@ def make_cache(asked: SimpleNamespace, shape: Shape, *, batch: int, tokens: int,
         "contiguous": lambda: caches.Contiguous(room),
         "static": lambda: caches.Static(room),
         "paged": lambda: caches.Paged(room, page=asked.page_tokens, seed=asked.context.seed),
+        "offloaded": lambda: Offloaded(room, ahead=asked.kv_fetch == "ahead"),
         "windowed": lambda: caches.Windowed(room, window=asked.window, spare=spare),
     }
     return kinds[asked.kv]()

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from aiperf.workloads.decoder.caches import Cache
-from aiperf.workloads.decoder.generate import choose, prefill
+from aiperf.workloads.decoder.generate import choose, chunks, prefill
 from aiperf.workloads.decoder.model import Decoder
 from aiperf.workloads.llm.token_times import TokenTimes
 
@@ -35,14 +35,29 @@ class Neighbours:
         self._newest, self._done = self._first, 0
         self.times.resume()
 
+    def prefill_beside(self, prompt: Any, cache: Cache, *, chunk: int) -> Any:
+        """Fill the emptied cache with a prompt [1, tokens], in pieces that go through the model in one pass with a
+        token of each sequence while rounds are left; logits [1, vocab] after its last token."""
+        cache.truncate(0)
+        logits = None
+        for piece in chunks(prompt, chunk):
+            if self._done == self._rounds:
+                logits = self._model.forward(piece, cache)
+                continue
+            logits, own = self._model.beside(piece, cache, self._newest[:, None], self._cache)
+            self._send(own)
+        return logits[:, -1]  # type: ignore[index]
+
     def round(self) -> bool:
         """One token for each, on the host as if to be sent; False when all rounds are done."""
         if self._done == self._rounds:
             return False
-        logits = self._model.forward(self._newest[:, None], self._cache)
+        self._send(self._model.forward(self._newest[:, None], self._cache))
+        return True
+
+    def _send(self, logits: Any) -> None:
         self._newest, margins = choose(logits[:, -1])
         self.tokens[:, self._done], self.margins[:, self._done] = self._newest, margins
         self._newest.tolist()
         self.times.another()
         self._done += 1
-        return True

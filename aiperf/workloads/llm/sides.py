@@ -13,8 +13,7 @@ import torch
 
 from aiperf.workloads.decoder import caches, generate
 from aiperf.workloads.decoder.model import PRESETS, Decoder, Shape, draw
-from aiperf.workloads.decoder.shallow import EarlyExit
-from aiperf.workloads.llm.group import Group, make_cache
+from aiperf.workloads.llm.group import Group, make_cache, make_groups
 from aiperf.workloads.llm.kept import KeptContext
 from aiperf.workloads.llm.neighbours import Neighbours
 from aiperf.workloads.llm.token_times import TokenTimes
@@ -54,13 +53,8 @@ class Generation:
         dtype = torch_dtype(asked.dtype)
         self.model = draw(shape, seed=context.seed, max_tokens=positions, device=context.device, dtype=dtype)
         self.prompts = self._long(asked.sequences, asked.prompt_tokens)
-        size, room = asked.batch or asked.sequences, tokens
-        if asked.kv != "paged":
-            room = max(tokens, asked.room_tokens)
-        self.groups = [
-            Group(slice(at, at + size), make_cache(asked, shape, batch=size, tokens=room))
-            for at in range(0, asked.sequences, size)
-        ]
+        room = tokens if asked.kv == "paged" else max(tokens, asked.room_tokens)
+        self.groups = make_groups(asked, shape, tokens=room)
         if asked.feed == "forced":
             self.forced = self._long(asked.sequences, asked.new_tokens)
         if asked.decoding:
@@ -144,13 +138,12 @@ class Generation:
             group.first = generate.choose(logits)[0]
             self.times.first()
             return logits
-        logits = generate.prefill(
-            self.model,
-            self.prompts[group.rows],
-            group.cache,
-            chunk=self.asked.prefill_chunk,
-            between=None if beside is None else beside.round,
-        )
+        prompts, chunk = group.wide(self.prompts), self.asked.prefill_chunk
+        if beside is not None and self.asked.decoding_in == "same_pass":
+            logits = beside.prefill_beside(prompts, group.cache, chunk=chunk)
+        else:
+            between = None if beside is None else beside.round
+            logits = generate.prefill(self.model, prompts, group.cache, chunk=chunk, between=between)
         group.first = generate.choose(logits)[0]
         self.times.first()
         while beside is not None and beside.round():
@@ -160,6 +153,7 @@ class Generation:
     def step(self) -> None:
         """One iteration: what ``phase`` says, for all groups."""
         self.times.begin()
+        self.ways.begin()
         with torch.inference_mode():
             for number, group in enumerate(self.groups):
                 if self.asked.phase != "decode":
@@ -168,22 +162,21 @@ class Generation:
                         self.held["logits"][group.rows] = logits
                         continue
                 if self.forced is not None:
-                    self._follow(group)
+                    self._follow(number, group)
                 else:
                     self.times.resume()
                     tokens, margins = self.ways.tokens(number, self.prompts[group.rows], self.times.another)
                     self.held["tokens"][group.rows] = tokens
                     self.held["margins"][group.rows] = margins
 
-    def _follow(self, group: Group) -> None:
+    def _follow(self, number: int, group: Group) -> None:
         """Logits and choices at every position of the given text."""
-        through = self.ways.model
-        if isinstance(through, EarlyExit):
-            through.exited = 0
+        through = self.ways.through(number)
         group.cache.truncate(self.asked.prompt_tokens)
         self.times.resume()
-        for i, column in enumerate(self.forced[group.rows].split(1, dim=1)):
-            logits = through.forward(column, group.cache)[:, -1]
+        size = group.rows.stop - group.rows.start
+        for i, column in enumerate(group.wide(self.forced).split(1, dim=1)):
+            logits = through.forward(column, group.cache)[:size, -1]
             self.held["logits"][group.rows, i] = logits.float()
             self.held["tokens"][group.rows, i] = logits.argmax(dim=-1)
             self.times.another()

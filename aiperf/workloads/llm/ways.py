@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from aiperf.workloads.decoder import caches, generate, grammar, shallow, speculation
+from aiperf.workloads.decoder import caches, generate, grammar, precision, shallow, speculation
 from aiperf.workloads.decoder.model import Decoder
 from aiperf.workloads.llm.group import Group, make_cache
 
@@ -25,8 +25,8 @@ class Ways:
         self._asked, self._model, self._groups = asked, model, groups
         self.facts: dict[str, float] = {}
         self.tally = speculation.Tally()
-        self.model: Decoder | shallow.EarlyExit = model
-        """What a token goes through."""
+        self._through: Sequence[precision.Forward] = [model] * len(groups)
+        """What a token of each group goes through."""
         self._few = (shallow.spread if asked.draft_from == "spread" else _leading)(
             len(model.layers), asked.draft_layers
         )
@@ -35,7 +35,10 @@ class Ways:
         if asked.acceptance:
             self._tune(prompts)
         self._make_shallow(prompts, forced)
-        self._steppers = self._captured(prompts) if asked.kv == "static" else []
+        if asked.precision != "same":
+            self._round(prompts, forced)
+        elif asked.kv == "static":
+            self._through = self._every(model)
         self._masks = self._compiled() if asked.constraint != "none" else None
 
     def _tune(self, prompts: Any) -> None:
@@ -63,23 +66,59 @@ class Ways:
     def _make_shallow(self, prompts: Any, forced: Any) -> None:
         asked, model = self._asked, self._model
         if asked.depth == "skip":
-            self.model = model.only(self._few)
+            self._through = [model.only(self._few)]
         if asked.depth == "exit":
             text, cache = torch.cat((prompts, forced), dim=1), self._groups[0].cache
             margins = shallow.margins_after(model, text, cache, layers=asked.draft_layers)[:, -asked.new_tokens :]
             margin = float(torch.quantile(margins.flatten(), 1 - asked.exit_share))
-            self.model = shallow.EarlyExit(model, layers=asked.draft_layers, margin=margin)
+            self._through = [shallow.EarlyExit(model, layers=asked.draft_layers, margin=margin)]
             self.facts |= {"exit_share_asked": asked.exit_share, "exit_margin": margin}
 
-    def _captured(self, prompts: Any) -> list[generate.Stepper]:
+    def _round(self, prompts: Any, forced: Any) -> None:
+        """Models with layers in fp8, and when a token goes through one."""
+        asked, model = self._asked, self._model
+        layers = range(len(model.layers))
+        rounded = model.rounded(layers[1:-1] if asked.precision == "fp8_inner" else layers)
+        if asked.precision != "switched":
+            self._through = self._every(rounded)
+            return
+        cache, text = self._groups[0].cache, torch.cat((prompts, forced), dim=1)
+        cache.truncate(0)
+        margins = generate.choose(model.forward(text, cache, every=True))[1][0, -asked.new_tokens :]
+        pairs = zip(self._every(model), self._every(rounded), strict=True)
+        enter = float(torch.quantile(precision.smoothed(margins), 1 - asked.exit_share))
+        self._through = [precision.Switched(*pair, enter=enter, leave=enter / 2) for pair in pairs]
+        self.facts |= {"fp8_share_asked": asked.exit_share, "enter_margin": enter, "leave_margin": enter / 2}
+
+    def _every(self, model: Decoder) -> list[precision.Forward]:
+        """The model for each group, in steps of its own where the cache allows a graph."""
+        return [*self._steppers(model)] if self._asked.kv == "static" else [model] * len(self._groups)
+
+    def _steppers(self, model: Decoder) -> list[generate.Stepper]:
         steppers = []
         for group in self._groups:
             assert isinstance(group.cache, caches.Static)
-            stepper = generate.Stepper(self._model, group.cache, batch=len(prompts[group.rows]))
+            stepper = generate.Stepper(model, group.cache, batch=group.rows.stop - group.rows.start + group.spare)
             if self._asked.graph == "per_size":
                 stepper.capture()
             steppers.append(stepper)
         return steppers
+
+    def begin(self) -> None:
+        """A new iteration: no graph is there yet where each is captured when its size first comes."""
+        for through in self._through if self._asked.graph == "lazy" else ():
+            assert isinstance(through, generate.Stepper)
+            through.forget()
+
+    def through(self, number: int) -> precision.Forward:
+        """What a token of group ``number`` goes through, at the start of a text that follows its prompts."""
+        through = self._through[number]
+        if isinstance(through, shallow.EarlyExit | precision.Switched):
+            through.restart()
+        if self._asked.graph == "lazy":
+            assert isinstance(through, generate.Stepper)
+            through.capture(self._asked.prompt_tokens)
+        return through
 
     def _compiled(self) -> grammar.Masks:
         asked = self._asked
@@ -108,8 +147,11 @@ class Ways:
         group.cache.truncate(asked.prompt_tokens)
         if self._masks is not None:
             return grammar.constrained(self._model, group.first, group.cache, self._masks, count=count, each=each)
-        if asked.kv == "static":
-            return self._steppers[number].tokens(group.first, count=count, each=each)
+        through = self.through(number)
+        if isinstance(through, generate.Stepper):
+            tokens, margins = through.tokens(group.first, count=count, each=each)
+            size = group.rows.stop - group.rows.start
+            return tokens[:size], margins[:size]
         if asked.speculation == "none":
             return generate.greedy(self._model, group.first, group.cache, count=count, each=each)
         if self._draft is not None:
@@ -121,8 +163,11 @@ class Ways:
 
     def counters(self) -> dict[str, float]:
         """What became of proposals, or how many passes left early, in the last step."""
-        if isinstance(self.model, shallow.EarlyExit):
-            return {"early_exits": float(self.model.exited)}
+        through = self._through[0]
+        if isinstance(through, shallow.EarlyExit):
+            return {"early_exits": float(through.exited)}
+        if isinstance(through, precision.Switched):
+            return {"fp8_steps": float(through.low_steps), "switches": float(through.switches)}
         if self._asked.speculation == "none":
             return {}
         return {

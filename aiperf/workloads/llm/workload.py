@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from aiperf.workloads.contract import Context, SkipSide, Work, Workload
 from aiperf.workloads.decoder.model import PRESETS
-from aiperf.workloads.llm.agreement import disagreement, same_tokens
+from aiperf.workloads.llm.agreement import disagreement, same_tokens, same_when_rounded
 from aiperf.workloads.llm.sides import Generation
 from aiperf.workloads.shared.seeded import gemm_peak, memory_peak, torch_dtype
 
@@ -22,11 +22,13 @@ def generate(
     phase: Literal["prefill", "decode", "both"] = "decode",
     sequences: int = 1,
     batch: int = 0,
+    sizes: list[int] | None = None,
     prompt_tokens: int = 128,
     new_tokens: int = 32,
     dtype: Literal["float32", "bfloat16"] = "float32",
     feed: Literal["greedy", "forced"] = "greedy",
-    kv: Literal["none", "contiguous", "static", "paged", "windowed"] = "contiguous",
+    kv: Literal["none", "contiguous", "static", "paged", "windowed", "offloaded"] = "contiguous",
+    kv_fetch: Literal["blocking", "ahead"] = "ahead",
     kv_bits: int = 0,
     kv_group: int = 32,
     kv_recent: int = 0,
@@ -35,6 +37,7 @@ def generate(
     window: int = 0,
     prefill_chunk: int = 0,
     decoding: int = 0,
+    decoding_in: Literal["own_pass", "same_pass"] = "own_pass",
     context_from: Literal["prefill", "host", "file"] = "prefill",
     speculation: Literal["none", "ngram", "draft", "self"] = "none",
     draft_tokens: int = 4,
@@ -46,19 +49,24 @@ def generate(
     exit_share: float = 0.5,
     constraint: Literal["none", "python", "remembered", "compiled"] = "none",
     fields: int = 6,
-    graph: Literal["none", "per_size"] = "none",
+    precision: Literal["same", "fp8", "fp8_inner", "switched"] = "same",
+    graph: Literal["none", "per_size", "lazy"] = "none",
+    buckets: list[int] | None = None,
 ) -> Workload:
     """A Llama-shaped decoder with random weights: prefill of ``sequences`` prompts, ``new_tokens`` greedy tokens for
-    each, or both; ``batch`` sequences (0: all) go through the model together.
+    each, or both; ``batch`` sequences (0: all) go through the model together, or batches of ``sizes`` one after
+    another.
 
     ``kv``: where keys and values of earlier tokens are. ``none`` computes them again for every token, ``static`` reads
     the whole block under a mask, ``paged`` finds pages of ``page_tokens`` by a block table and gathers them,
-    ``windowed`` keeps and sees the newest ``window`` only. A cache in one block has room for ``room_tokens`` a
-    sequence, or what is used if that is more. With ``kv_bits`` 8 or 4 a contiguous cache holds codes, with a scale and
-    a minimum for each ``kv_group`` values (0: of a head), and besides the ``kv_recent`` newest tokens as computed.
+    ``windowed`` keeps and sees the newest ``window`` only, ``offloaded`` keeps them in host memory, from where
+    ``kv_fetch`` copies a layer's when they are needed (``blocking``) or while the layer before computes. A cache in one
+    block has room for ``room_tokens`` a sequence, or what is used if that is more. With ``kv_bits`` 8 or 4 a contiguous
+    cache holds codes, with a scale and a minimum for each ``kv_group`` values (0: of a head), and besides the
+    ``kv_recent`` newest tokens as computed.
     ``feed: forced`` follows a given text and gives the logits at each of its positions. ``prefill_chunk`` cuts prompts
-    into pieces; ``decoding`` sequences with 64 tokens each decode one token after every piece and what is left of
-    ``new_tokens`` after the last.
+    into pieces; ``decoding`` sequences with 64 tokens each decode one token after every piece, or ``decoding_in`` the
+    same pass with it, and what is left of ``new_tokens`` after the last.
 
     ``context_from``: in a prefill, all but the last token's keys and values are read back from host memory or a file
     that set-up wrote, instead of computed.
@@ -76,12 +84,19 @@ def generate(
     choice is clearer than a margin, which set-up finds so that ``exit_share`` of the text's tokens do. ``constraint``
     allows tokens of a JSON grammar of ``fields`` fields: ``python`` walks every token through an automaton at each
     step, ``remembered`` once for each state that is met, ``compiled`` looks a table up. ``graph: per_size`` replays
-    each decoding step as a CUDA graph (kv static).
+    each decoding step as a CUDA graph (kv static), captured in set-up; ``lazy`` captures it in each iteration when its
+    batch comes. Batches are padded to the next of ``buckets``. ``precision`` decodes with the matrices of all layers in
+    fp8, of all but the first and the last (``fp8_inner``), or ``switched`` to it while the smoothed margin of choices
+    is above one that ``exit_share`` of the text's tokens have, and looks at it every 8 tokens.
 
     FLOPs: 2 x parameters x tokens, plus attention. Bytes: the weights once for each pass, plus the keys and values
     that it reads. Items: tokens, prompts' in a prefill, else new ones (book, chapters 15 to 19).
     """
     asked = SimpleNamespace(**locals())
+    if sizes:
+        if sequences != 1 or batch or min(sizes) < 1:
+            raise ValueError("sizes are batches of 1 or more, without sequences and batch")
+        asked.sequences = sum(sizes)
     _check(asked)
     return _workload(asked, Generation(asked))
 
@@ -97,7 +112,11 @@ def _workload(asked: SimpleNamespace, side: Generation) -> Workload:
         counters=side.counters,
         latencies=side.latencies,
         latency_source="the device's events, on a CPU its clock, when tokens are chosen",
-        checks={"same_tokens": same_tokens, "disagreement": disagreement},
+        checks={
+            "same_tokens": same_tokens,
+            "same_when_rounded": same_when_rounded,
+            "disagreement": disagreement,
+        },
         facts={
             "weight_bytes": (shape.layers * shape.layer_parameters + shape.head_parameters) * element,
             "kv_bytes_per_token": shape.kv_bytes(element),
@@ -112,18 +131,34 @@ def _check(asked: SimpleNamespace) -> None:
         raise ValueError(f"{bad[0]} is {getattr(asked, bad[0])}; it must be 1 or more")
     if min(asked.batch, asked.prefill_chunk, asked.decoding) < 0 or (asked.batch and asked.sequences % asked.batch):
         raise ValueError("batch must divide sequences; batch, prefill_chunk and decoding must not be negative")
-    if asked.feed == "forced" and (asked.kv in ("none", "static") or asked.phase != "decode"):
-        raise ValueError("feed forced needs phase decode and kv contiguous, paged or windowed")
+    if asked.feed == "forced" and (asked.kv == "none" or asked.phase != "decode"):
+        raise ValueError("feed forced needs phase decode and a cache")
     if asked.decoding and (asked.phase != "prefill" or asked.sequences > 1 or asked.kv == "static"):
         raise ValueError("decoding needs phase prefill, one sequence and no static kv")
+    if asked.decoding_in == "same_pass" and (
+        not asked.decoding or asked.kv == "none" or asked.context_from != "prefill"
+    ):
+        raise ValueError("decoding_in same_pass needs decoding, a cache, and a prompt that is computed")
     if asked.prefill_chunk and asked.kv == "none":
         raise ValueError("prefill_chunk needs a cache")
     if asked.graph != "none" and asked.kv != "static":
         raise ValueError("graph needs kv static: a graph reads and writes the same addresses each time")
+    if (asked.sizes or asked.buckets) and (asked.kv != "static" or asked.phase != "decode"):
+        raise ValueError("sizes and buckets need phase decode and kv static")
+    _check_precision(asked)
     _check_cache(asked)
     _check_ways(asked)
     if asked.graph != "none" and not asked.context.on_gpu:
         raise SkipSide("CUDA graphs need a GPU, and this side runs on the CPU")
+
+
+def _check_precision(asked: SimpleNamespace) -> None:
+    if asked.precision == "same":
+        return
+    if asked.feed != "forced" or asked.depth != "full" or asked.graph == "lazy":
+        raise ValueError(f"precision {asked.precision} needs feed forced, depth full and no lazy graph")
+    if asked.precision == "switched" and (asked.sequences > 1 or asked.new_tokens < 2):
+        raise ValueError("precision switched needs one sequence and 2 or more new_tokens")
 
 
 def _check_cache(asked: SimpleNamespace) -> None:
@@ -177,7 +212,7 @@ def _work(asked: SimpleNamespace) -> Work:
     """What a step does at the least: recomputed keys and rejected proposals are not charged."""
     shape = PRESETS[asked.model]
     element = torch_dtype(asked.dtype).itemsize
-    groups = asked.sequences // (asked.batch or asked.sequences)
+    groups = len(asked.sizes) if asked.sizes else asked.sequences // (asked.batch or asked.sequences)
     group = asked.kv_group or shape.head_dim
     stored = asked.kv_bits / 8 + 2 * element / group if asked.kv_bits else element
     prompt, new = asked.prompt_tokens, asked.new_tokens
@@ -197,7 +232,9 @@ def _work(asked: SimpleNamespace) -> Work:
             read = seen if asked.speculation == "none" else seen // (asked.draft_tokens + 1)
     flops = 2.0 * (layers * shape.layer_parameters * tokens + shape.head_parameters * rows)
     flops = asked.sequences * (flops + 4.0 * layers * shape.heads * shape.head_dim * pairs)
+    few = {"fp8": layers, "fp8_inner": layers - 2}.get(asked.precision, 0)
     weights = float((layers * shape.layer_parameters + shape.head_parameters) * element)
+    weights -= few * shape.layer_parameters * (element - 1)
     moved = groups * passes * weights + asked.sequences * read * shape.kv_bytes(stored) * layers / shape.layers
     items = asked.sequences * (prompt if asked.phase == "prefill" else new)
     device = asked.context.device

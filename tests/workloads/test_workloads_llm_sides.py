@@ -1,0 +1,217 @@
+"""llm.generate as one GPU runs it, in small on the CPU: batches of several sizes and their graphs, keys and values on
+the host, decoding within a prefill, weights in fp8."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from cpu_pairs import audit
+
+from aiperf.workloads.contract import Context
+from aiperf.workloads.decoder import caches, generate, offload, precision
+from aiperf.workloads.llm import agreement
+from aiperf.workloads.llm import workload as llm
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+_SMALL = {"prompt_tokens": 12, "new_tokens": 6}
+
+
+def _side(context: Context | None = None, **params):
+    return llm.generate(context or Context(seed=3), **{**_SMALL, **params})
+
+
+class Capturing(Context):
+    """A CPU that says it is a GPU, where a graph is its step."""
+
+    on_gpu = True
+
+
+@pytest.fixture
+def captures(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Instead of CUDA graphs: warm-up, then the step itself. How many were captured."""
+    made: list[int] = []
+
+    def replay_of(step):
+        for _ in range(3):
+            step()
+        made.append(1)
+        return step
+
+    monkeypatch.setattr(generate, "replay_of", replay_of)
+    return made
+
+
+@pytest.mark.parametrize("fetch", ["blocking", "ahead"])
+@pytest.mark.parametrize("model", ["tiny", "odd"])
+def test_keys_and_values_on_the_host_are_the_same_to_the_bit(fetch, model, monkeypatch):
+    # An odd number of layers: the last and the first of the next pass lie in different blocks.
+    monkeypatch.setitem(llm.PRESETS, "odd", llm.PRESETS["tiny"].__class__(3, 64, 4, 2, 96, 512))
+    resident = _side(model=model, sequences=2)
+    hosted = _side(model=model, sequences=2, kv="offloaded", kv_fetch=fetch)
+    for seed in (11, 12):
+        before, after = audit(resident, seed=seed), audit(hosted, seed=seed)
+        assert all(np.array_equal(before[name], after[name]) for name in before)
+        hosted.step()
+        assert np.array_equal(before["margins"], hosted.outputs()["margins"])
+    layers = llm.PRESETS[model].layers
+    blocks = 2 if fetch == "ahead" else 1
+    assert hosted.counters()["kv_bytes"] == resident.counters()["kv_bytes"] * blocks / layers
+
+
+def test_a_layer_that_is_fetched_ahead_comes_from_the_host(monkeypatch):
+    hosted = _side(kv="offloaded")
+    hosted.step()
+    before = hosted.outputs()["margins"].clone()
+    fetch = offload.Offloaded._fetch
+
+    def forgetful(self, layer, tokens):
+        self._host[layer, :tokens] = 0
+        fetch(self, layer, tokens)
+
+    monkeypatch.setattr(offload.Offloaded, "_fetch", forgetful)
+    hosted.step()
+    assert not torch.equal(before, hosted.outputs()["margins"])
+
+
+def test_batches_of_several_sizes_decode_as_alone_padded_and_captured_or_not(captures):
+    shared = {"sizes": [1, 3, 2], "kv": "static"}
+    eager, padded = _side(**shared), _side(**shared, buckets=[2, 4])
+    per_size = _side(Capturing(seed=3), **shared, buckets=[2, 4], graph="per_size")
+    assert len(captures) == 3
+    lazy = _side(Capturing(seed=3), **shared, graph="lazy")
+    assert len(captures) == 3, "a lazy side captures when a batch comes"
+    alone = _side(sequences=6, kv="contiguous")
+    for seed in (11, 12):
+        before = audit(alone, seed=seed)
+        for side in (eager, padded, per_size, lazy):
+            outcome = agreement.same_tokens(before, audit(side, seed=seed))
+            assert outcome.passed, outcome.detail
+            assert outcome.value == 0
+    captures.clear()
+    lazy.step()
+    assert len(captures) == 3, "each iteration anew"
+    captures.clear()
+    per_size.step()
+    assert captures == []
+    assert eager.work.items == 6 * 6
+    assert len(eager.latencies()["inter_token"]) > 0
+    assert padded.counters()["kv_bytes"] == eager.counters()["kv_bytes"] * (2 + 4 + 2) / 6
+
+
+def test_a_given_text_goes_through_steps_of_a_graph_too(captures):
+    shared = {"feed": "forced", "sequences": 3}
+    before = audit(_side(**shared), seed=11)
+    for own in ({}, {"buckets": [8]}, {"graph": "per_size"}):
+        after = audit(_side(Capturing(seed=3), **shared, kv="static", **own), seed=11)
+        outcome = agreement.same_when_rounded(before, after)
+        assert outcome.passed, outcome.detail
+        assert outcome.value < 1e-5
+    assert len(captures) == 1
+
+
+@pytest.mark.parametrize("rounds", [3, 6])
+def test_sequences_that_decode_in_the_pass_of_a_prompts_piece_get_the_tokens_of_their_own(rounds):
+    shared = {"phase": "prefill", "decoding": 3, "prompt_tokens": 40, "new_tokens": rounds}
+    own, within = (_side(**shared, prefill_chunk=10, decoding_in=how) for how in ("own_pass", "same_pass"))
+    for seed in (11, 12):
+        before, after = audit(own, seed=seed), audit(within, seed=seed)
+        outcome = agreement.same_when_rounded(before, after)
+        assert outcome.passed, outcome.detail
+        assert outcome.value < 1e-5
+        assert np.array_equal(before["tokens"], after["tokens"])
+        assert np.allclose(before["margins"], after["margins"], atol=1e-4)
+    within.latencies()
+    within.step()
+    assert {name: len(seconds) for name, seconds in within.latencies().items()} == {"ttft": 1, "inter_token": rounds}
+
+
+def test_more_layers_in_fp8_lie_further_from_the_exact_model_and_read_fewer_bytes():
+    shared = {"model": "small", "feed": "forced", "new_tokens": 24}
+    exact, inner, all_of_them = (_side(**shared, precision=how) for how in ("same", "fp8_inner", "fp8"))
+    before = audit(exact, seed=11)
+    found = [agreement.same_when_rounded(before, audit(side, seed=11)).value for side in (inner, all_of_them)]
+    assert 0.01 < found[0] < found[1] < 0.2
+    assert exact.work.bytes > inner.work.bytes > all_of_them.work.bytes
+    assert exact.work.flops == all_of_them.work.flops
+
+
+def test_a_product_in_fp8_is_that_of_the_rounded_numbers():
+    torch.manual_seed(1)
+    x, weight = torch.randn(2, 3, 32), torch.randn(48, 32)
+    rounded = precision.Rounded(weight)
+    restored = rounded.codes.float() * rounded.scale
+    assert float((restored - weight).norm() / weight.norm()) < 0.04
+    taken = (x * 16).to(torch.float8_e4m3fn).float() / 16
+    assert torch.allclose(precision.linear(x, rounded), taken @ restored.T, rtol=1e-4, atol=1e-4)
+    assert precision.linear(1e4 * x, rounded).isfinite().all(), "what is too large is clipped"
+    assert torch.equal(precision.linear(x, weight), x @ weight.T)
+
+
+def test_decoding_switches_by_the_smoothed_margin_every_eight_tokens_and_back_below_the_lower_bound():
+    margins = iter([4.0] * 8 + [2.0] * 16 + [0.0] * 16)
+
+    def model(number: int) -> SimpleNamespace:
+        def forward(tokens, cache):
+            used.append(number)
+            return torch.tensor([[[next(margins), 0.0, -9.0]]])
+
+        return SimpleNamespace(forward=forward)
+
+    used: list[int] = []
+    switched = precision.Switched(model(0), model(1), enter=3.0, leave=1.0)
+    for _ in range(40):
+        switched.forward(torch.zeros(1, 1), caches.Nothing())
+    assert used == [0] * 8 + [1] * 24 + [0] * 8, "two stays above the lower bound, nothing does not"
+    assert (switched.low_steps, switched.switches) == (24, 2)
+    assert precision.smoothed(torch.tensor([4.0, 4.0, 2.0])).tolist() == pytest.approx([4.0, 4.0, 3.6])
+
+
+@pytest.mark.parametrize("kv", ["contiguous", "static"])
+def test_a_switched_side_decodes_some_tokens_in_fp8_and_says_how_many(kv):
+    shared = {"model": "small", "feed": "forced", "new_tokens": 32}
+    exact, switched, low = (_side(**shared, kv=kv, precision=how) for how in ("same", "switched", "fp8"))
+    before, after, rounded = (audit(side, seed=3) for side in (exact, switched, low))
+    steps = switched.counters()["fp8_steps"]
+    assert 0 < steps < 32
+    assert switched.facts["enter_margin"] == 2 * switched.facts["leave_margin"] > 0
+    same = [np.array_equal(before["logits"][:, i], after["logits"][:, i]) for i in range(8)]
+    assert all(same), "the first tokens are exact"
+    assert agreement.same_when_rounded(before, after).value < agreement.same_when_rounded(before, rounded).value
+    switched.step()
+    assert switched.counters()["fp8_steps"] == steps, "each iteration starts anew"
+
+
+def test_a_comparison_of_rounded_sides_refuses_other_tokens_and_other_numbers():
+    side = _side(phase="prefill", decoding=2, prompt_tokens=20, prefill_chunk=5)
+    before = audit(side, seed=11)
+    assert agreement.same_when_rounded(before, before).value == 0
+    for name in ("logits", "kv_0"):
+        broken = {**before, name: before[name] * np.float32(1.1)}
+        assert agreement.same_when_rounded(before, broken).value == pytest.approx(0.1, rel=1e-3)
+    assert not agreement.same_when_rounded(before, {**before, "logits": before["logits"] * np.nan}).passed
+    assert not agreement.same_when_rounded(before, {k: v for k, v in before.items() if k != "kv_0"}).passed
+    clear = {**before, "margins": before["margins"] + 1}
+    assert not agreement.same_when_rounded(clear, {**clear, "tokens": clear["tokens"] + 1}).passed
+    forced = audit(_side(feed="forced"), seed=11)
+    assert not agreement.same_when_rounded(forced, {**forced, "tokens": forced["tokens"] ^ 1}).passed
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"sizes": [2], "sequences": 2, "kv": "static"}, "without sequences"),
+        ({"sizes": [2]}, "need phase decode and kv static"),
+        ({"buckets": [2], "kv": "paged"}, "need phase decode and kv static"),
+        ({"decoding_in": "same_pass", "phase": "prefill"}, "needs decoding"),
+        ({"precision": "fp8"}, "needs feed forced"),
+        ({"precision": "switched", "feed": "forced", "sequences": 2}, "one sequence"),
+    ],
+    ids=str,
+)
+def test_what_does_not_go_together_is_refused(params, words):
+    with pytest.raises(ValueError, match=words):
+        _side(**params)
