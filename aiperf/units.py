@@ -75,9 +75,9 @@ def format_time(seconds: float) -> str:
     return f"{significant(seconds)} s"
 
 
-def format_percent(share: float) -> str:
+def format_percent(share: float, digits: int = 3) -> str:
     """Write a share or a threshold: ``2 %``, ``0.5 %``, ``98.4 %``."""
-    text = significant(share * 100)
+    text = significant(share * 100, digits)
     return f"{text.rstrip('0').rstrip('.') if '.' in text else text} %"
 
 

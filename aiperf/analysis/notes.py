@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from aiperf.records import CaseRecord, Note, NoteCode
-from aiperf.units import format_bytes, format_duration, format_time, significant
+from aiperf.units import format_bytes, format_duration, format_percent, format_time, significant
 
 
 def note_sentence(note: Note) -> str:
@@ -59,7 +59,7 @@ def _direction(change: float) -> str:
 
 
 def _size(change: float) -> str:
-    return f"{abs(math.expm1(change)) * 100:.2g} %"
+    return format_percent(abs(math.expm1(change)), 2)
 
 
 def _invariant_moved(v: Mapping[str, Any]) -> str:
@@ -178,7 +178,7 @@ _PHASES = {"set_up": "in set-up", "prepare": "a step in prepare()", "outputs": "
 _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
     "verdict_reached": lambda v: f"every verdict was reached at {v['pairs']} pairs",
     "narrow_enough": lambda v: (
-        f"the interval reached the requested width (±{100 * v['width']:.3g} %) at {v['pairs']} pairs"
+        f"the interval reached the requested width (±{format_percent(v['width'])}) at {v['pairs']} pairs"
     ),
     "most_pairs": lambda v: f"{v['pairs']} pairs were measured, the maximum{_needed(v)}",
     "budget_spent": _budget_spent,
@@ -219,7 +219,7 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
     ),
     "no_verdict_in_reach": lambda v: (
         f"stopped at {v['pairs']} pairs: by the scatter so far the chance of a verdict at {v['last']} pairs is "
-        f"{100 * v['chance']:.2g} %"
+        f"{format_percent(v['chance'], 2)}"
     ),
     "unequal_gpu_work": _unequal_gpu_work,
     "sliced": lambda v: (

@@ -10,6 +10,7 @@ from itertools import pairwise
 from statistics import fmean, median
 from typing import Any
 
+from aiperf.analysis.gpu_work import unequal_gpu_work
 from aiperf.analysis.pairs import counted, has_metric, side_run, valid
 from aiperf.records import Case, Note, Pair, SideRun
 
@@ -31,7 +32,7 @@ def program_notes(pairs: Sequence[Pair], case: Case) -> tuple[Note, ...]:
         return ()
     sides = [side.name for side in case.sides]
     runs = {name: [run for pair in used if (run := side_run(pair, name))] for name in sides}
-    found = [_sliced(runs)]
+    found = [_sliced(runs), unequal_gpu_work(used, case)]
     excess = {name: _first_excess(name, used, runs[name]) for name in sides}
     for name in sides:
         own, others = excess[name], [excess[other] for other in sides if other != name and excess[other]]

@@ -12,7 +12,7 @@ from aiperf.analysis.limits import judged
 from aiperf.analysis.metrics import compared_metric
 from aiperf.analysis.notes import note_sentence
 from aiperf.records import CheckResult, Comparison, Limit, Note, Word
-from aiperf.units import format_rate, significant
+from aiperf.units import format_percent, format_rate, significant
 
 _LARGE = 2.0
 """From here on a ratio is read more easily than a percentage."""
@@ -114,7 +114,7 @@ def _wrong_output(check: CheckResult) -> str:
 def _beyond_limit(limit: Limit) -> str:
     # How far beyond, without what may lie in a cache yet.
     return (
-        f"impossible: {limit.side} would run at {100 * judged(limit):.3g} % of {limit.peak_name} "
+        f"impossible: {limit.side} would run at {format_percent(judged(limit))} of {limit.peak_name} "
         f"({format_rate(limit.peak, limit.unit)}, measured here); "
         "either it does less work than it declares or its time is wrong"
     )
@@ -138,7 +138,7 @@ def _times(ratio: float, digits: int) -> str:
 
 def percent(share: float) -> str:
     """Show a share as people write a threshold: ``2 %``."""
-    return f"{100 * share:.3g} %" if abs(share) < _LARGE else times(1 + share)
+    return format_percent(share) if abs(share) < _LARGE else times(1 + share)
 
 
 def change_interval(comparison: Comparison) -> str:

@@ -23,6 +23,7 @@ from aiperf.cli.options import Command, in_results, parts_of_line, refuse_beside
 from aiperf.errors import Exit, usage
 from aiperf.launch.nodes.links import require_space
 from aiperf.launch.nodes.slurm import SlurmJob, State, Submitted, in_allocation, minutes, run_here, submit
+from aiperf.units import format_duration
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -176,7 +177,7 @@ def without_options(argv: Sequence[str], flags: Sequence[str], valued: Sequence[
 
 def _bring_home(job: Submitted, results: Path, *, quiet: bool) -> int:
     line = _Line(job, quiet=quiet)
-    state = job.wait(line.tell)
+    state = job.wait(line.show)
     line.end()
     code = job.exit_code()
     if job.out.is_file():
@@ -202,14 +203,14 @@ class _Line:
         self._began, self._shown, self._read = time.monotonic(), "", 0
         self._live = sys.stderr.isatty()
 
-    def tell(self, state: State) -> None:
+    def show(self, state: State) -> None:
         if self._quiet:
             return
         self._follow()
         line = f"job {self._job.number}: {state.line or 'over'}"
         if self._live:
-            minute, second = divmod(int(time.monotonic() - self._began), 60)
-            print(f"\r\x1b[K{line} · {minute}:{second:02d}", end="", file=sys.stderr, flush=True)
+            elapsed = format_duration(time.monotonic() - self._began)
+            print(f"\r\x1b[K{line} · {elapsed}", end="", file=sys.stderr, flush=True)
         elif line != self._shown:
             print(line, file=sys.stderr)
         self._shown = line

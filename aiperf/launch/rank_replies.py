@@ -153,7 +153,8 @@ def unequal(case: Case, runs: Mapping[str, SideRun], wide: Mapping[str, Sequence
             "" if by_design else wide_fault(wide.get(first, ()), wide.get(other, ()), case.check, names=(first, other))
         )
         if fault:
-            yield CheckResult(False, f"{other} with {first}, on inputs far from the usual ones", fault, sides=(other,))
+            compared = f"{other} with {first}, on inputs far from the usual ones"
+            yield CheckResult(False, compared, fault, kind="wide_inputs", sides=(other,))
         if detail := work_differs(runs[first].work, runs[other].work, (first, other)):
             yield CheckResult(False, "work per step", detail, kind="work", sides=(other,))
 

@@ -32,6 +32,7 @@ from aiperf.records import Case, CaseRecord, Invocation, Side
 from aiperf.records.calibration import Calibration, mode_of
 from aiperf.settings import Settings
 from aiperf.store.write import RunWriter
+from aiperf.units import format_percent
 
 
 class SessionFailed(AiperfError):
@@ -110,8 +111,8 @@ class Calibrator:
         """Measure A/A sessions and injected slowdowns of the case's before side; keep the result for this host."""
         found = self._sessions(case, wanted.sessions, "A/A")
         powers = [
-            power(self._sessions(case, wanted.power_sessions, f"+{slowdown:.0%}", slowdown), slowdown=slowdown)
-            for slowdown in wanted.slowdowns
+            power(self._sessions(case, wanted.power_sessions, f"+{format_percent(one)}", one), slowdown=one)
+            for one in wanted.slowdowns
         ]
         delta = case.measure.delta if case.measure.delta is not None else self.settings.precision.delta
         outcome = CalibrationOutcome(case, mode_of(case), calibrate(found, delta=delta), tuple(powers))

@@ -27,6 +27,7 @@ from aiperf.records import Case, Check, Measure, Side
 from aiperf.records.surveyed import PAIR_METRIC, LostNode, SurveyReading, SurveyRecord
 from aiperf.settings import Settings
 from aiperf.store.surveys import write_survey
+from aiperf.units import format_percent
 
 _ALONE = (
     Side("copy", workload="peaks.cpu_stream", params={"way": "copy", "size": 64 << 20}),
@@ -76,7 +77,7 @@ def run_survey(
             readings = tuple(battery.measure(host, guardian, cluster, note))
         finally:
             battery.end()
-    drill = f"{names[asked.slow[0]]} +{asked.slow[1]:.0%}" if asked.slow else ""
+    drill = f"{names[asked.slow[0]]} +{format_percent(asked.slow[1])}" if asked.slow else ""
     absent = cluster.absent if cluster else ()
     survey = SurveyRecord(names, asked.seed, asked.threshold, readings, _now(), drill, absent, tuple(battery.lost))
     return survey, write_survey(survey, settings.results)

@@ -297,8 +297,10 @@ def _limit(limit: Limit) -> str:
     peak = format_rate(limit.peak, limit.unit)
     held = ""
     if limit.surely is not None and limit.share > 1:
-        held = f" ({100 * limit.surely:.3g} % not counting data that may still be in a cache)"
-    return f"{limit.side} reached {100 * limit.share:.3g} % of {limit.peak_name}{held}: {peak}, measured on this host."
+        held = f" ({format_percent(limit.surely)} not counting data that may still be in a cache)"
+    return (
+        f"{limit.side} reached {format_percent(limit.share)} of {limit.peak_name}{held}: {peak}, measured on this host."
+    )
 
 
 def _disturbances(record: CaseRecord) -> list[str]:

@@ -106,6 +106,11 @@ def format_change(change: float | None) -> str:
     return f"{'+' if change > 0 else _MINUS}{text} %"
 
 
+def whole_change(change: float) -> str:
+    """``+50``: a relative change in whole per cents, for a column whose head has the unit."""
+    return f"{change * 100:+.0f}".replace("-", _MINUS)
+
+
 def format_change_interval(low: float | None, high: float | None) -> str:
     """``−13.1 … −11.6 %``: the interval of a relative change."""
     if low is None or high is None or not math.isfinite(low) or not math.isfinite(high):

@@ -20,7 +20,7 @@ from typing import Any
 from aiperf.errors import usage
 from aiperf.host import proc
 from aiperf.store.query_load import Loaded, SampleFile, load, without_unreadable
-from aiperf.store.query_sql import mentioned, only_select, sql_fault, would_fail_again
+from aiperf.store.query_sql import DESCRIBED, mentioned, only_select, sql_fault, would_fail_again
 from aiperf.store.read import Damaged
 from aiperf.store.samples import latency_columns
 from aiperf.store.tables.columns import DataTable
@@ -67,10 +67,10 @@ def ask(sql: str, *, results: Path, limit: int | None = None, seconds: float = S
         raise usage(f"no run is stored in {results}.", "Measure something first: aiperf run NAME.")
     with tempfile.TemporaryDirectory(prefix="aiperf-query-") as spill, _limited_memory():
         deadline = time.monotonic() + seconds
-        with _as_user_errors(sql):
+        with _as_user_errors(select):
             connection, answer = _started(select, tables, loaded, limit=limit, spill=spill, deadline=deadline)
-        with closing(connection), _as_user_errors(sql):
-            yield replace(answer, rows=_guarded(answer.rows, sql, loaded))
+        with closing(connection), _as_user_errors(select):
+            yield replace(answer, rows=_guarded(answer.rows, select, loaded))
 
 
 def _started(
@@ -103,7 +103,7 @@ def _start(
         for table in tables:
             _fill(connection, table, loaded)
         _lock(connection, loaded.samples)
-        described = connection.execute(f"DESCRIBE SELECT * FROM (\n{select}\n)").fetchall()
+        described = connection.execute(f"{DESCRIBED}{select}\n)").fetchall()
         names, kinds = [row[0] for row in described], [row[1] for row in described]
         shown = ", ".join(_column(name, kind) for name, kind in zip(names, kinds, strict=True))
         # Inside brackets a WITH that writes (COPY ... TO a file of samples) is no SQL.
@@ -120,6 +120,7 @@ def _lock(connection: Any, samples: Sequence[SampleFile]) -> None:
     """Leave only the files of samples to read: no other file, no extension, no setting, no write."""
     connection.execute(f"SET allowed_paths = {_paths(samples)}")
     connection.execute("SET python_enable_replacements = false")
+    connection.execute("SET errors_as_json = true")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
     connection.execute("BEGIN TRANSACTION READ ONLY")

@@ -6,8 +6,9 @@ What must not live here: running SQL, the stored runs.
 from __future__ import annotations
 
 import difflib
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aiperf.errors import UserError, usage
@@ -17,12 +18,9 @@ from aiperf.store.tables.columns import DataTable
 _NAMES = ", ".join(view.name for view in QUERY_TABLES)
 _LISTED = "aiperf query --schema lists every view and column"
 _READS = f"Ask one SELECT over the views {_NAMES}."
-_NOT_OF_FILES = {
-    *("ParserException", "BinderException", "CatalogException", "ConversionException", "PermissionException"),
-    *("OutOfMemoryException", "InterruptException"),
-}
-_WRITES = re.compile(r"read-only mode|must be at the top level|cannot write", re.IGNORECASE)
-_NOT_FOUND = re.compile(r'(?:name|column|table|alias) "?([\w ]+?)"? (?:not found|does not exist|was not found)')
+_WRITING = {"insert", "update", "delete", "merge", "copy"}
+DESCRIBED = "DESCRIBE SELECT * FROM (\n"
+"""Stands before the SELECT where DuckDB first reads it: places in its errors count from there."""
 
 
 def mentioned(sql: str) -> tuple[DataTable, ...]:
@@ -66,40 +64,62 @@ def _between_semicolons(text: bytes, tokens: list[tuple[int, Any]]) -> str:
 
 def would_fail_again(error: Exception) -> bool:
     """Whether the SQL is at fault, or the memory: the same files in a better state would not change that."""
-    said = str(error)
-    kind = type(error).__name__
-    return (kind in _NOT_OF_FILES and "while reading file" not in said) or bool(_WRITES.search(said))
+    import duckdb
+
+    of_sql = (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException, duckdb.PermissionException)
+    return isinstance(error, (*of_sql, duckdb.OutOfMemoryException, duckdb.InterruptException))
 
 
-def sql_fault(error: Exception, sql: str) -> UserError:
+def sql_fault(error: Exception, select: str) -> UserError:
     """DuckDB's error as one sentence, with the views and columns that come nearest."""
-    said = " ".join(str(error).partition("\n")[0].split()) or type(error).__name__
-    return usage(f"{said.rstrip('.!')}.", _hint(error, said, sql), "SQL")
+    head, facts = _parts(error)
+    said = " ".join((head + facts.get("exception_message", "")).partition("\n")[0].split()) or type(error).__name__
+    return usage(f"{said.rstrip('.!')}.", _hint(error, facts, select), "SQL")
 
 
-def _hint(error: Exception, said: str, sql: str) -> str:
-    if _WRITES.search(said):
+def _parts(error: Exception) -> tuple[str, dict[str, str]]:
+    """What DuckDB says of an error before the facts (``errors_as_json``), and these; without any, all that it says."""
+    head, brace, rest = str(error).partition("{")
+    try:
+        facts = json.loads(brace + rest)
+    except ValueError:
+        return str(error), {}
+    return head, facts
+
+
+def _hint(error: Exception, facts: Mapping[str, str], select: str) -> str:
+    import duckdb
+
+    if isinstance(error, duckdb.BinderException) and _WRITING & set(re.findall(r"\w+", select.lower())):
         return f"A query only reads. {_READS}"
-    kind = type(error).__name__
-    if kind == "PermissionException":
+    if isinstance(error, duckdb.PermissionException):
         return f"A query sees the stored runs and nothing else: the views are {_NAMES}."
-    if kind == "OutOfMemoryException":
+    if isinstance(error, duckdb.OutOfMemoryException):
         return "Ask for fewer columns or rows, or let SQL count them."
-    if kind == "ParserException" and re.search(r"\bcase\b(?!\s+when)", sql, re.IGNORECASE):
+    if isinstance(error, duckdb.ParserException) and re.search(r"\bcase\b(?!\s+when)", select, re.IGNORECASE):
         return 'case is a word of SQL: as a column write "case" in double quotes, or c.case of a view c.'
-    near = _nearest(said, mentioned(sql))
+    near = _nearest(facts, select) if isinstance(error, duckdb.BinderException | duckdb.CatalogException) else []
     return f"Nearest: {', '.join(near)}; {_LISTED}." if near else f"The views are {_NAMES}; {_LISTED}."
 
 
-def _nearest(said: str, asked: Sequence[DataTable]) -> list[str]:
+def _nearest(facts: Mapping[str, str], select: str) -> list[str]:
     """Views and columns with a name like the one that was not found; of a column those owners that were asked."""
-    if not (found := _NOT_FOUND.search(said)):
-        return []
-    views = difflib.get_close_matches(found[1].lower(), [view.name for view in QUERY_TABLES], n=2)
+    name = (facts.get("name") or _at_fault(facts.get("location", ""), select)).lower()
+    asked = mentioned(select)
+    views = difflib.get_close_matches(name, [view.name for view in QUERY_TABLES], n=2)
     columns = {column.name for view in QUERY_TABLES for column in view.columns}
-    close = difflib.get_close_matches(found[1].lower(), sorted(columns), n=2)
+    close = difflib.get_close_matches(name, sorted(columns), n=2)
     owned = [f"{view.name}.{name}" for name in close for view in _owners(name, asked) or _owners(name, QUERY_TABLES)]
-    return views if "Table" in said and views else [*owned, *views]
+    return views if facts.get("type") == "Table" and views else [*owned, *views]
+
+
+def _at_fault(location: str, select: str) -> str:
+    """The last name of what stands at ``[place,length]``, bytes of the text that DuckDB read."""
+    if not location:
+        return ""
+    place, length = json.loads(location)
+    begin = place - len(DESCRIBED)
+    return select.encode()[max(0, begin) : begin + length].decode(errors="replace").rpartition(".")[2]
 
 
 def _owners(column: str, views: Sequence[DataTable]) -> list[DataTable]:

@@ -18,7 +18,7 @@ from aiperf.errors import UserError
 from aiperf.paths import config_folder
 from aiperf.records import CaseRecord, RunRecord
 from aiperf.store.history import Entry, entries
-from aiperf.store.read import Damaged, StoredRun, find_runs, no_collection, open_run, read_pairs
+from aiperf.store.read import Damaged, StoredRun, no_collection, read_pairs
 from aiperf.store.same import same_results
 
 REFERENCE = "reference"
@@ -43,20 +43,6 @@ def reference_folder(results: Path) -> Path:
     return own if own.is_dir() else config_folder().parent / "results" / REFERENCE
 
 
-def reference_runs(results: Path) -> tuple[StoredRun, ...]:
-    """Every reference run, oldest first by name; empty when there is none."""
-    folder = reference_folder(results)
-    return tuple(open_run(run, results=folder) for run in find_runs(folder))
-
-
-def concluded_again(run: StoredRun, record: CaseRecord) -> CaseRecord:
-    """``record`` with results computed afresh from its raw samples; as it is when it has none. Raises UserError."""
-    if not record.results:
-        return record
-    pairs = read_pairs(run, record)
-    return replace(record, results=recompute(record, pairs, width=record.width, scale=record.scale))
-
-
 def all_concluded_again(
     run: StoredRun, records: Sequence[CaseRecord]
 ) -> tuple[tuple[CaseRecord, ...], tuple[str, ...]]:
@@ -68,7 +54,7 @@ def all_concluded_again(
     for record in records:
         try:
             with no_collection():
-                again = concluded_again(run, record)
+                again = _concluded_again(run, record)
         except UserError as error:
             again = record
             problems.append(f"{record.case.id} cannot be recomputed: {error.faults[0].where}: {error.faults[0].what}")
@@ -78,11 +64,12 @@ def all_concluded_again(
     return tuple(fresh), tuple(problems)
 
 
-def differing(run: StoredRun) -> tuple[str, ...]:
-    """Ids of the cases whose stored results do not follow from their samples, and paths of what cannot be read."""
-    records, damaged = run.read_cases()
-    odd = [r.case.id for r in records if not same_results(r.results, concluded_again(run, r).results)]
-    return (*odd, *(str(d.path) for d in damaged))
+def _concluded_again(run: StoredRun, record: CaseRecord) -> CaseRecord:
+    """A record without results stays as it is. Raises UserError."""
+    if not record.results:
+        return record
+    pairs = read_pairs(run, record)
+    return replace(record, results=recompute(record, pairs, width=record.width, scale=record.scale))
 
 
 def newest_measured(results: Path, *, host_id: str) -> tuple[tuple[Measured, ...], tuple[Damaged, ...]]:

@@ -99,6 +99,14 @@ def test_a_first_run_of_one_side_only_needs_to_stand_out_less() -> None:
     assert noted(0.13, 0.10) == []
 
 
+def test_programs_that_give_the_gpu_unequal_work_are_named() -> None:
+    made = pairs_of(STEADY)
+    for pair in made:
+        for run, kernels in zip(pair.runs, (100.0, 200.0), strict=True):
+            run.values["gpu_kernels"] = (kernels,)
+    assert codes(made) == ["unequal_gpu_work"]
+
+
 def test_slices_are_named() -> None:
     notes = program_notes(pairs_of(STEADY, facts={"slice_s": 0.02}), CASE)
     assert [note_sentence(note) for note in notes] == [

@@ -2,9 +2,18 @@
 
 from dataclasses import replace
 
-from aiperf.launch.rank_replies import disturbed, gang_coverage, gang_phases, node_skew, refused, slowest_rank
-from aiperf.protocol.messages import SummaryReply
-from aiperf.records import Coverage, PhaseTime
+from aiperf.launch.rank_replies import (
+    disturbed,
+    gang_coverage,
+    gang_phases,
+    node_skew,
+    refused,
+    slowest_rank,
+    unequal,
+)
+from aiperf.protocol.claims import AuditedOutput
+from aiperf.protocol.messages import Check, SummaryReply, WideReply
+from aiperf.records import Case, Coverage, PhaseTime, Side, SideRun
 
 
 def reply(phases=None, coverage=None):
@@ -38,6 +47,19 @@ def test_what_the_host_did_to_a_client_voids_the_pair_and_only_what_a_side_did_m
         ("sent_late", "after", True),
         ("client_busy", "after", True),
         ("cache_unknown", "after", False),
+    ]
+
+
+def test_what_sides_do_not_share_besides_their_outputs_has_kinds_of_its_own():
+    case = Case("s", "s", "", "", (Side("before"), Side("after")), check=Check("tolerance"))
+    runs = {side: SideRun(side, (1,), None, 0.0, 0, work={"items": n}) for side, n in (("before", 2), ("after", 3))}
+    wide = {
+        side: [WideReply(outputs={"out": AuditedOutput("float32", (), 4, worst=worst)}, inputs="x")]
+        for side, worst in (("before", "finite"), ("after", "nan"))
+    }
+    assert [(found.kind, found.sides, found.passed) for found in unequal(case, runs, wide)] == [
+        ("wide_inputs", ("after",), False),
+        ("work", ("after",), False),
     ]
 
 

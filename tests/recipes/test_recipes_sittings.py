@@ -42,7 +42,7 @@ def test_sessions_and_injections_are_stored_and_kept_for_the_host(calibrate, tmp
     assert outcome.calibration.coverage.of == 3
     assert [t[:3] for t in calibrate.told] == [
         *(("A/A", n, 3) for n in (1, 2, 3)),
-        *(("+5%", n, 2) for n in (1, 2)),
+        *(("+5 %", n, 2) for n in (1, 2)),
     ]
     kept = load_calibration("host")
     assert [(c.mode, c.scenario, c.sessions, c.false_positives) for c in kept] == [("process+wall", "s", 3, 0)]

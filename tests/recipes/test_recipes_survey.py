@@ -39,7 +39,7 @@ def test_a_survey_reads_every_group_and_pair_three_times_and_names_the_slowed_on
     deficits = {one.nodes: one.deficit for one in survey_verdicts(survey) if one.metric == slowest}
     assert max(deficits, key=deficits.get) == (1,)
     assert deficits[(1,)] > 0.5
-    assert (survey.nodes, survey.drill) == (("group0", "group1", "group2"), "group1 +300%")
+    assert (survey.nodes, survey.drill) == (("group0", "group1", "group2"), "group1 +300 %")
     assert survey_verdicts(read_survey(file)) == survey_verdicts(survey)
     assert said[-1] == "round 9 of 9"
     assert list((tmp_path / ".nodes").iterdir()) == []

@@ -60,7 +60,7 @@ Linux 6.8
      0     1           0   0       0  memory
      1     0           0   0       2  GPU
 
-6 probes: 1 unfit · 1 warn · 1 unreadable · 1 ok · 2 absent · 0.5 s
+6 probes: 1 unfit · 1 warn · 1 unreadable · 1 ok · 2 absent · 520 ms
 aiperf doctor --all shows every probe, --checklist the whole checklist of the book.
 """
 REST = """\
@@ -82,7 +82,7 @@ Linux 6.8
 | warn | memory | swap | on \\| 1 GiB | /proc/swap | low | It costs time. | Operating Systems, line 7 | sudo swapoff -a |
 | unreadable | CPU | governor | unreadable because there is no governor | /proc/governor | low | It costs time. | Operating Systems, line 7 | sudo cat /proc/governor |
 
-**6 probes: 1 unfit · 1 warn · 1 unreadable · 1 ok · 2 absent · 0.5 s**
+**6 probes: 1 unfit · 1 warn · 1 unreadable · 1 ok · 2 absent · 520 ms**
 """  # noqa: E501, W291
 DIFFERENCE = """\
 before 2026-11-20T18:05:03+00:00 · gpu-07 · 2 × AMD EPYC · no GPU: there is no GPU here: no NVML

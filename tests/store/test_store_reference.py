@@ -13,17 +13,25 @@ from factory_of_stored_records import make_case
 
 from aiperf.analysis.recompute import conclude
 from aiperf.records import CaseRecord, Measure, Pair, Sample, Side, SideRun
-from aiperf.store.read import open_run
+from aiperf.store.read import StoredRun, find_runs, open_run
 from aiperf.store.reference import (
     all_concluded_again,
-    differing,
     newest_measured,
     recorded_seconds,
     reference_folder,
-    reference_runs,
 )
 
 SHIPPED = Path(__file__).resolve().parents[2] / "results"
+
+
+def reference_runs(results: Path) -> list[StoredRun]:
+    folder = reference_folder(results)
+    return [open_run(run, results=folder) for run in find_runs(folder)]
+
+
+def differing(run: StoredRun) -> tuple[str, ...]:
+    records, damaged = run.read_cases()
+    return (*all_concluded_again(run, records)[1], *(str(d.path) for d in damaged))
 
 
 def times(found):
@@ -144,9 +152,10 @@ def test_every_verdict_of_a_run_is_recomputed_and_what_does_not_follow_is_named(
     plain = json.loads(path.read_text())
     plain["results"][0]["verdict"]["word"] = "equivalent"
     path.write_text(json.dumps(plain))
-    assert differing(open_run(folder, results=tmp_path)) == ("other",)
+    assert differing(open_run(folder, results=tmp_path)) == ("other differs from what was stored",)
     (folder / "cases" / "copy.json").write_text("{")
-    assert differing(open_run(folder, results=tmp_path)) == ("other", str(folder / "cases" / "copy.json"))
+    damaged = str(folder / "cases" / "copy.json")
+    assert differing(open_run(folder, results=tmp_path)) == ("other differs from what was stored", damaged)
 
 
 def test_one_case_whose_samples_are_lost_or_of_another_does_not_stop_the_others(tmp_path) -> None:

@@ -137,14 +137,14 @@ class Submitted:
         # A controller that does not answer says nothing about the job.
         return State("") if _slurm("scontrol", "ping").returncode == 0 else State("UNKNOWN")
 
-    def wait(self, tell: Callable[[State], None]) -> State:
-        """Wait until it is over; ``tell`` is told how it fares at every look."""
+    def wait(self, show: Callable[[State], None]) -> State:
+        """Wait until it is over; ``show`` gets how it fares at every look."""
         pause = _FIRST_LOOK_S
         while not (now := self.state()).over or self._comes_back(now):
-            tell(now)
+            show(now)
             time.sleep(pause)
             pause = min(_SLOWEST_LOOK_S, 1.2 * pause)
-        tell(now)
+        show(now)
         return now
 
     def _comes_back(self, now: State) -> bool:

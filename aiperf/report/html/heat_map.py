@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from aiperf.report.html.svg import figure, label, safe
+from aiperf.report.numbers import format_change
 
 _CELL = 26
 _LEFT = 120
@@ -26,7 +27,7 @@ def heat_map(shares: Mapping[tuple[int, int], float], names: Sequence[str], *, t
     for (one, two), share in sorted(shares.items()):
         for row, column in ((one, two), (two, one)):
             colour = "#c0392b" if share > 0 else "#2471a3"
-            said = f"{names[row]} – {names[column]}: {share * 100:+.1f} %"
+            said = f"{names[row]} – {names[column]}: {format_change(share)}"
             where = f'x="{_LEFT + column * _CELL}" y="{30 + row * _CELL}" width="{_CELL - 1}" height="{_CELL - 1}"'
             depth = min(1.0, 0.05 + abs(share) / _DEEPEST)
             parts.append(f'<rect {where} fill="{colour}" fill-opacity="{depth:.2f}"><title>{safe(said)}</title></rect>')

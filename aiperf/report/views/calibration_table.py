@@ -12,7 +12,7 @@ from aiperf.analysis.metrics import DEFAULT_METRIC
 from aiperf.records import CaseRecord
 from aiperf.report.layout.page import Page, Sentences
 from aiperf.report.layout.table import listing
-from aiperf.units import format_percent
+from aiperf.units import format_duration, format_percent
 
 
 def calibration_page(found: CalibrationStatistics, powers: Sequence[Power] = (), *, name: str, mode: str) -> Page:
@@ -48,7 +48,7 @@ def session_line(what: str, number: int, of: int, record: CaseRecord) -> str:
     if time is not None:
         c = time.comparison
         result = f"{time.verdict.word}  {c.ratio:.4f}  [{c.low:.4f}, {c.high:.4f}]  {c.pairs} pairs"
-    return f"{record.case.scenario} {what} {number}/{of}: {result}  {record.seconds:.0f} s"
+    return f"{record.case.scenario} {what} {number}/{of}: {result}  {format_duration(record.seconds)}"
 
 
 def share(rate: Rate) -> str:

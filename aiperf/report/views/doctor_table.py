@@ -13,6 +13,7 @@ from aiperf.report.layout.formats import Printed, document_json
 from aiperf.report.layout.page import Page, Sentences
 from aiperf.report.layout.table import Table, TableColumn, listing
 from aiperf.report.numbers import clean
+from aiperf.units import format_time
 
 STYLES = {"unfit": "bold red", "warn": "yellow", "unreadable": "dim", "ok": "green", "absent": "dim"}
 _INDENT = " " * 8
@@ -82,9 +83,9 @@ def header(report: HostReport) -> list[str]:
 
 
 def summary(report: HostReport) -> str:
-    """``72 probes: 1 unfit · 4 warn · 27 ok · 37 absent · 0.5 s``."""
+    """``72 probes: 1 unfit · 4 warn · 27 ok · 37 absent · 503 ms``."""
     counts = " · ".join(f"{count} {level}" for level, count in report.count().items())
-    return f"{len(report.findings)} probes: {counts} · {report.seconds:.1f} s"
+    return f"{len(report.findings)} probes: {counts} · {format_time(report.seconds)}"
 
 
 def because(row: Finding) -> str:

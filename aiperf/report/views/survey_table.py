@@ -15,7 +15,7 @@ from aiperf.analysis.survey_history import NodeHistory
 from aiperf.report.layout.formats import Printed, printed_listing
 from aiperf.report.layout.page import Block, Sentences
 from aiperf.report.layout.table import Table, TableColumn
-from aiperf.report.numbers import DASH
+from aiperf.report.numbers import DASH, format_change, format_change_interval, whole_change
 
 _PARTS = {"copy": "memory", "gemm": "CPU", "all_reduce": "NIC"}
 _WIDEST = 12
@@ -84,9 +84,9 @@ def history_view_of(found: Sequence[NodeHistory], *, about: Sequence[str]) -> Pr
             TableColumn("node", "node", lambda row: row.node),
             TableColumn("metric", "metric", lambda row: row.metric),
             TableColumn("surveys", "surveys", lambda row: str(row.surveys), right=True, rank=2),
-            TableColumn("before", "before", lambda row: _percent(row.before), right=True, rank=1),
-            TableColumn("last", "now", lambda row: _percent(row.last), right=True, rank=1),
-            TableColumn("change", "change", lambda row: _percent(row.change), right=True),
+            TableColumn("before", "before", lambda row: format_change(row.before), right=True, rank=1),
+            TableColumn("last", "now", lambda row: format_change(row.last), right=True, rank=1),
+            TableColumn("change", "change", lambda row: format_change(row.change), right=True),
             TableColumn("low", "interval", _interval, right=True, rank=1),
             TableColumn("since", "since", lambda row: row.since),
         ],
@@ -101,7 +101,7 @@ def pair_table(shares: Mapping[tuple[int, int], float], names: Sequence[str]) ->
     def cell(other: int) -> Callable[[int], str]:
         def said(node: int) -> str:
             share = shares.get((min(node, other), max(node, other)))
-            return "" if share is None else f"{share * 100:+.0f}".replace("-", "−")
+            return "" if share is None else whole_change(share)
 
         return said
 
@@ -123,7 +123,7 @@ def survey_view(
         [
             TableColumn("node", "node", lambda row: row.node),
             TableColumn("metric", "metric", lambda row: row.metric),
-            TableColumn("deficit", "deficit", lambda row: _percent(row.deficit), right=True),
+            TableColumn("deficit", "deficit", lambda row: format_change(row.deficit), right=True),
             TableColumn("low", "interval", _interval, right=True, rank=1),
             TableColumn("part", "suspected", lambda row: row.part or DASH, rank=2),
             TableColumn("verdict", "verdict", lambda row: row.verdict),
@@ -133,7 +133,7 @@ def survey_view(
     slow = dict.fromkeys(row.node for row in rows if row.verdict == "slow" and row.node in names)
     drains = [
         f'scontrol update nodename={name} state=drain reason="aiperf survey: '
-        f'{", ".join(f"{row.metric} {_percent(row.deficit)}" for row in rows if row.node == name and row.part)}"'
+        f'{", ".join(f"{row.metric} {format_change(row.deficit)}" for row in rows if row.node == name and row.part)}"'
         for name in slow
     ]
     square: list[Block] = [pair_table(pairs, names)] if pairs and 2 < len(names) <= _WIDEST else []
@@ -149,9 +149,5 @@ def _share(log: float) -> float | None:
     return None if math.isnan(log) else math.expm1(log)
 
 
-def _percent(value: float | None) -> str:
-    return DASH if value is None else f"{value * 100:+.1f} %".replace("-", "−")
-
-
 def _interval(row: SurveyRow | SurveyHistoryRow) -> str:
-    return DASH if row.low is None else f"{_percent(row.low)} … {_percent(row.high)}"
+    return format_change_interval(row.low, row.high)

@@ -14,7 +14,7 @@ from aiperf.plan.cases import case_id
 from aiperf.records import CaseRecord, Side, text_notes
 from aiperf.store.importers.cases import pairs_of, safe_name
 from aiperf.store.importers.common import Benchmark, Foreign
-from aiperf.units import significant
+from aiperf.units import format_percent, significant
 
 _SHOWN = 5
 
@@ -56,9 +56,9 @@ def unpaired_record(foreign: Foreign, against: Against, records: Sequence[CaseRe
         raise _without_spread(f"{old.name} and {new.name}", where)
     ends = f"{significant(found.low, 4)} … {significant(found.high, 4)}"
     note = (
-        f"before / after is {significant(found.ratio, 4)} ({ends}, {100 * (1 - found.alpha):.3g} %), by Welch's t over "
-        f"{counts[0]} and {counts[1]} replicates ({record.replicate}): never interleaved, so it holds whatever changed "
-        "between the two, and is not a verdict"
+        f"before / after is {significant(found.ratio, 4)} ({ends}, {format_percent(1 - found.alpha)}), by Welch's t "
+        f"over {counts[0]} and {counts[1]} replicates ({record.replicate}): never interleaved, so it holds whatever "
+        "changed between the two, and is not a verdict"
     )
     return replace(
         record,
