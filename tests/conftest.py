@@ -34,10 +34,13 @@ def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def pytest_configure() -> None:
-    """Keep compiled modules where the environment forbids to write them: hundreds of processes start in the tests. And
-    look for garbage seldom: in this process a million objects stay."""
+    """Keep compiled modules where the environment forbids to write them: hundreds of processes start in the tests. Let
+    threads of libraries sleep that have nothing to do: others want the CPU. And look for garbage seldom: in this
+    process a million objects stay."""
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # those of OpenBLAS always spin
     gc.set_threshold(50_000, 20, 20)
 
 
