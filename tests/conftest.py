@@ -49,6 +49,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_sessionfinish() -> None:
+    """What is left goes with the process: pytest would look through it for garbage ten times."""
+    gc.freeze()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _interruptible() -> None:
     """A shell starts what it puts into the background with SIGINT ignored, and programs inherit that."""
