@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import signal
@@ -52,6 +53,7 @@ def pytest_collection_finish() -> None:
 def pytest_sessionfinish() -> None:
     """What is left goes with the process: pytest would look through it for garbage ten times."""
     gc.freeze()
+    atexit.register(gc.unfreeze)  # libraries look after that whether their objects went
 
 
 @pytest.fixture(scope="session", autouse=True)
