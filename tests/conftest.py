@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import signal
@@ -34,16 +35,25 @@ def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def pytest_configure() -> None:
-    """Keep compiled modules where the environment forbids to write them: hundreds of processes start in the tests. And
-    look for garbage seldom: in this process a million objects stay."""
+    """Keep compiled modules where the environment forbids to write them: hundreds of processes start in the tests. Let
+    threads of libraries sleep that have nothing to do: others want the CPU. And look for garbage seldom: in this
+    process a million objects stay."""
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # those of OpenBLAS always spin
     gc.set_threshold(50_000, 20, 20)
 
 
 def pytest_collection_finish() -> None:
     """What was imported by now stays to the end, and need not be looked through for garbage again and again."""
     gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    """What is left goes with the process: pytest would look through it for garbage ten times."""
+    gc.freeze()
+    atexit.register(gc.unfreeze)  # libraries look after that whether their objects went
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -130,10 +131,14 @@ def rate(count: int, of: int, *, confidence: float = CONFIDENCE) -> Rate:
 
 def sessions_needed(flags: int, *, bound: float = 0.05, confidence: float = CONFIDENCE) -> int:
     """Find the fewest sessions that with this many flags show a false-positive rate of at most ``bound``."""
-    of = flags + 1
-    while rate(flags, of, confidence=confidence).high > bound:
-        of += 1
-    return of
+
+    def shown(of: int) -> bool:
+        return rate(flags, of, confidence=confidence).high <= bound
+
+    fewest = flags + 1
+    while not shown(2 * fewest):
+        fewest *= 2
+    return fewest + bisect_left(range(fewest, 2 * fewest), True, key=shown)
 
 
 def interval_scale(sessions: Sequence[SessionEstimate]) -> IntervalScale:

@@ -61,6 +61,19 @@ def read_document(path: Path) -> Document:
     mapping. Faults that leave the rest readable (duplicate keys, tags, anchors) are in the document.
     """
     text = _text(path)
+    if (path, text) not in _READ:
+        document = _parsed(path, text)
+        if document.faults:
+            return document
+        _READ[path, text] = document
+    return _READ[path, text]
+
+
+_READ: dict[tuple[Path, str], Document] = {}
+"""Files without faults as they were read: one command lists, plans and cites the same hundreds of them."""
+
+
+def _parsed(path: Path, text: str) -> Document:
     tabs = [
         _at(path, n, len(m.group(1)) + 1, "is indented with a tab.", "Indent with spaces; YAML allows no tabs there.")
         for n, line in enumerate(text.split("\n"), 1)

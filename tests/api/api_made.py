@@ -80,7 +80,7 @@ class Parser:
 named = lambda xs: [2 * x for x in xs]
 """
 PRECISION = """\
-looks: [4]
+looks: [3]
 alpha: 0.05
 delta: 0.9
 width: 5
@@ -91,6 +91,7 @@ side_seconds: 0.01
 warmup_seconds: 0.05
 warmup_window: 5
 audits: 1
+provisional: true
 """
 
 

@@ -99,6 +99,7 @@ def commit(folder):
 
 def test_marked_tests_and_single_functions_are_called_once_or_gated_against_a_commit(folder):
     folder.makepyfile(test_gated=GATED)
+    (folder.path / "fast.yaml").write_text(PRECISION.replace("looks: [3]", "looks: [4]"))
     run(folder).assert_outcomes(passed=4)
     commit(folder)
     slow = FUNCTIONS.replace("out.append(2 * x)", "out.append(2 * x)\n        for _ in range(300): pass")

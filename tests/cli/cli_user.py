@@ -80,7 +80,15 @@ ENDLESS = (
 slowness use up the time of the case."""
 
 
-_FOLDERS = {"AIPERF_STATE", "AIPERF_SCRATCH", "TEST_MARK", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"}
+_FOLDERS = {
+    "AIPERF_STATE",
+    "AIPERF_SCRATCH",
+    "TEST_MARK",
+    "GITHUB_ACTIONS",
+    "GITHUB_STEP_SUMMARY",
+    "MY_API_TOKEN",
+    "AIPERF_NSYS",
+}
 """What a command in this process may find changed: it is read at each use."""
 
 CALM = {"equivalent", "inconclusive"}

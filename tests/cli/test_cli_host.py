@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 from cli_user import CHECKOUT
 
+from aiperf.cli import peaks as command
+from aiperf.cli.options import make_settings
 from aiperf.host.peaks import PEAK_SPECS, Peak, save_peak
 from aiperf.recipes import peaks as module
+from aiperf.settings import Settings
+
+
+def _short(**given: Any) -> Settings:
+    """The settings of a command, with a twentieth of its time for each launch."""
+    made = make_settings(**given)
+    return replace(made, precision=replace(made.precision, side_seconds=0.05, warmup_seconds=0.1))
 
 
 def test_a_measured_limit_is_told_and_kept_for_this_host(user, monkeypatch) -> None:
     (spec,) = (spec for spec in PEAK_SPECS if spec.name == "page_cache_read")
     monkeypatch.setattr(module, "PEAK_SPECS", (replace(spec, variants=({"size": 1 << 22},)),))
+    monkeypatch.setattr(command, "make_settings", _short)
     user.env["AIPERF_STATE"] = str(user.folder / "state")
     done = user.types("peaks", "page_cache_read", "--json")
     assert done.code == 0, done.err

@@ -31,6 +31,7 @@ PRECISION = Precision(
 )  # fmt: skip
 SETTINGS = Settings(precision=PRECISION, limits=Limits(*(PATIENCE_S,) * 7))
 BITWISE, CLOSE, NAMED = Check("bitwise"), Check("tolerance"), Check("named", name="near")
+TOGETHER = {"isolation": "in_process"}
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +51,7 @@ Judged = Callable[..., CheckResult]
 
 @pytest.fixture
 def judged(guardian: Guardian, judge: JudgeProcess, tmp_path: Path) -> Judged:
-    """What the check of one pair finds, in one process where the sides may share it: that starts faster."""
+    """What the check of one pair finds. ``TOGETHER`` where the sides may share a process: that takes half the time."""
 
     def run(
         before: Any, after: Any, check: Check = BITWISE, *, mark: Callable[[str | None], None] = lambda _: None,
@@ -86,7 +87,7 @@ def test_a_wrong_side_fails_whatever_it_patches_in_its_process(judged: Judged, p
 @pytest.mark.parametrize("patch", ["numpy", "comparer", "digest"])
 def test_a_wrong_side_fails_where_both_patch_alike(judged: Judged, patch: str) -> None:
     assert not judged({"patch": patch}, {"wrong": 0.01, "patch": patch}).passed
-    assert judged({"patch": patch}, {"patch": patch}).passed, "a lie that hides nothing"
+    assert judged({"patch": patch}, {"patch": patch}, **TOGETHER).passed, "a lie that hides nothing"
 
 
 def test_an_auditor_that_audits_nothing_on_both_sides_leaves_nothing_that_could_pass(judged: Judged) -> None:
@@ -111,7 +112,7 @@ def test_large_outputs_that_claim_to_be_equal_are_seen_in_parts(
     found = judged(LARGE, {**LARGE, "wrong": 0.2}, check)
     assert found.detail == "after: audit 0: out differs in parts of it, though both sides made the same digest"
     honest = {"items": 3 << 18}
-    found = judged(honest, honest, check)
+    found = judged(honest, honest, check, **TOGETHER)
     assert found.passed
     assert found.compared.endswith(", digests of the whole and 8 of 12 MiB drawn at random")
     assert (found.seen_bytes, found.output_bytes) == (8 << 20, 12 << 20)
@@ -122,33 +123,33 @@ def test_large_outputs_that_differ_within_the_tolerance_are_compared_whole(
 ) -> None:
     monkeypatch.setattr(evidence, "_WHOLE", 4 << 20)
     honest, check = {"items": 3 << 18}, Check("tolerance", rtol=1e-5)
-    found = judged(honest, {**honest, "factor": 1 + 1e-7}, check)
+    found = judged(honest, {**honest, "factor": 1 + 1e-7}, check, **TOGETHER)
     assert found.passed
     assert found.compared.endswith(", whole outputs")
     assert found.max_error == pytest.approx(1e-7, rel=0.1)
     # Of a single element.
-    assert not judged(honest, {**honest, "wrong": 2e-6}, check).passed
+    assert not judged(honest, {**honest, "wrong": 2e-6}, check, **TOGETHER).passed
 
 
 # ---- truth that a side cannot loosen ---------------------------------------------------------------------------------
 
 
 def test_a_coarser_output_is_held_to_the_tolerance_of_befores_type_and_is_noted(judged: Judged) -> None:
-    found = judged({"dtype": "float32"}, {"dtype": "float16"}, CLOSE)
+    found = judged({"dtype": "float32"}, {"dtype": "float16"}, CLOSE, **TOGETHER)
     assert not found.passed
     assert found.changes == (OutputChange("out", ("float32", "float16"), (500, 500), found.max_error),)
     assert 1e-4 < (found.max_error or 0) < 1e-3
-    stated = judged({"dtype": "float32"}, {"dtype": "float16"}, Check("tolerance", rtol=1e-2))
+    stated = judged({"dtype": "float32"}, {"dtype": "float16"}, Check("tolerance", rtol=1e-2), **TOGETHER)
     assert (stated.passed, len(stated.changes)) == (True, 1)
 
 
 def test_a_side_that_moves_its_own_reference_is_held_against_befores(judged: Judged) -> None:
     rule = Check("tolerance", rtol=0.25, atol=0.0, reference=True)
-    found = judged({"factor": 1.2, "truth": 1.0}, {"factor": 1.45, "truth": 1.4}, rule)
+    found = judged({"factor": 1.2, "truth": 1.0}, {"factor": 1.45, "truth": 1.4}, rule, **TOGETHER)
     assert not found.passed
     assert "out differs in 500 of 500 elements" in found.detail
     assert "the reference's" in found.detail
-    assert judged({"factor": 1.2, "truth": 1.0}, {"factor": 1.24, "truth": 9.0}, rule).passed
+    assert judged({"factor": 1.2, "truth": 1.0}, {"factor": 1.24, "truth": 9.0}, rule, **TOGETHER).passed
 
 
 def test_a_named_check_is_befores_own(judged: Judged) -> None:
@@ -173,7 +174,7 @@ def test_a_named_check_is_befores_own(judged: Judged) -> None:
 def test_outputs_that_are_not_there_are_a_failed_check(
     judged: Judged, check: Check, before: str, after: str, why: str
 ) -> None:
-    found = judged(("gives", {"what": before}), ("gives", {"what": after}), check)
+    found = judged(("gives", {"what": before}), ("gives", {"what": after}), check, **TOGETHER)
     assert (found.passed, found.detail) == (False, f"after: audit 0: {why}")
 
 
@@ -211,16 +212,17 @@ def test_a_judge_that_dies_or_hangs_is_a_failed_launch_and_the_next_pair_has_a_n
             {},
             {},
             mark=hurt,
+            **TOGETHER,
             settings=replace(SETTINGS, limits=replace(SETTINGS.limits, check=3 if kind == "hang" else PATIENCE_S)),
         )
     failure = caught.value.failure
     assert (failure.side, failure.phase, failure.kind) == ("judge", "check", kind)
     assert what in failure.message
-    assert judged({}, {}).passed
+    assert judged({}, {}, **TOGETHER).passed
 
 
 def test_answers_to_a_pair_that_failed_are_not_taken_for_those_of_the_next(judged: Judged, judge: JudgeProcess) -> None:
     judge.send(ForgetRequest(), limit=PATIENCE_S)
     first = judge.pids
-    assert judged({}, {}).passed
+    assert judged({}, {}, **TOGETHER).passed
     assert judge.pids != first

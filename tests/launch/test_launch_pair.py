@@ -107,6 +107,14 @@ def healthy(guardian: Guardian, judge: JudgeProcess, tmp_path_factory: pytest.Te
 
 
 @pytest.fixture(scope="module")
+def twins(guardian: Guardian, judge: JudgeProcess, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pair, Pair]:
+    """Two pairs of one seed and order, measured once."""
+    run = measuring(guardian, judge, tmp_path_factory.mktemp("twins"))
+    first, again = (run(*both(), order=("after", "before"), seed=8) for _ in range(2))
+    return first, again
+
+
+@pytest.fixture(scope="module")
 def gangs(guardian: Guardian, judge: JudgeProcess, tmp_path_factory: pytest.TempPathFactory) -> Pair:
     """Three gangs of two that serve requests, each rank with outputs of its own; rank 1 of the last spoils its own."""
     folder = tmp_path_factory.mktemp("gangs")
@@ -184,9 +192,9 @@ def test_every_timed_step_of_every_rank_tells_its_latencies_and_no_other(gangs: 
     assert not any(s.latencies for s in gangs.samples if s.audit)
 
 
-def test_sides_share_the_seed_and_the_inputs_but_no_addresses_and_no_scratch(measured: Measured) -> None:
-    before, after = facts(measured(*both(), seed=11))
-    assert before["seed"] == after["seed"] == 11
+def test_sides_share_the_seed_and_the_inputs_but_no_addresses_and_no_scratch(twins: tuple[Pair, Pair]) -> None:
+    before, after = facts(twins[0])
+    assert before["seed"] == after["seed"] == 8
     assert before["first"] == after["first"]
     assert before["pad"] != after["pad"]
     assert before["pad"] % 256 == after["pad"] % 256 == 0
@@ -196,8 +204,9 @@ def test_sides_share_the_seed_and_the_inputs_but_no_addresses_and_no_scratch(mea
     assert before["cpus"] == after["cpus"] == [ALL[-1]]
 
 
-def test_two_pairs_of_one_seed_ask_for_inputs_that_nobody_can_compute_ahead(measured: Measured) -> None:
-    first, second = ({seed for found in facts(measured(*both(), seed=5)) for seed in found["audits"]} for _ in range(2))
+def test_two_pairs_of_one_seed_ask_for_inputs_that_nobody_can_compute_ahead(twins: tuple[Pair, Pair]) -> None:
+    first, second = ({seed for found in facts(pair) for seed in found["audits"]} for pair in twins)
+    assert first
     assert first.isdisjoint(second)
 
 
@@ -265,11 +274,13 @@ def test_rounds_are_told_of_a_gpu_and_sides_there_rehearse_audits_beside_each_ot
         assert WarmUpRequest not in done[begins:]
 
 
-def test_the_same_seed_gives_the_same_order_of_turns_and_the_pairs_own_order_comes_first(measured: Measured) -> None:
+def test_the_same_seed_gives_the_same_order_of_turns_and_the_pairs_own_order_comes_first(
+    twins: tuple[Pair, Pair],
+) -> None:
     def turns(pair: Pair) -> list[tuple[str, int]]:
         return list(dict.fromkeys((s.side, s.round) for s in pair.samples if not s.audit))
 
-    first, again = (measured(*both(), order=("after", "before"), seed=8) for _ in range(2))
+    first, again = twins
     assert turns(first) == turns(again)
     assert turns(first)[:4] == [("after", 0), ("before", 0), ("before", 1), ("after", 1)]
     assert first.order == ("after", "before")
@@ -304,8 +315,8 @@ def test_cpus_that_are_left_free_stay_free(measured: Measured) -> None:
 # ---- isolation -----------------------------------------------------------------------------------------------------
 
 
-def test_sides_live_in_processes_of_their_own(measured: Measured) -> None:
-    before, after = (run.pids for run in measured(*both("alone")).runs)
+def test_sides_live_in_processes_of_their_own(healthy: Callable[[str], Pair]) -> None:
+    before, after = (run.pids for run in healthy("process").runs)
     assert len(before) == len(after) == 1
     assert before != after
 

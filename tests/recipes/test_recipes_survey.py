@@ -11,10 +11,22 @@ import pytest
 from aiperf.analysis.survey import survey_verdicts
 from aiperf.errors import UserError
 from aiperf.host.read import read_host
+from aiperf.recipes import survey as survey_module
 from aiperf.recipes.survey import SurveyRequest, run_survey
+from aiperf.records import Side
 from aiperf.records.surveyed import PAIR_METRIC
 from aiperf.store.surveys import read_survey
 from tests.recipes.recipes_made import make_settings
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A battery of the same sides that takes a tenth of the time."""
+    sizes = {"copy": {"way": "copy", "size": 8 << 20}, "gemm": {"n": 256}}
+    alone = tuple(Side(side.name, workload=side.workload, params=sizes[side.name]) for side in survey_module._ALONE)
+    monkeypatch.setattr(survey_module, "_ALONE", alone)
+    monkeypatch.setattr(survey_module, "_PAIR", {"size": 256 << 10})
+    monkeypatch.setattr(survey_module, "_SAMPLE_S", 0.004)
 
 
 def kill_rank(rank: int) -> None:

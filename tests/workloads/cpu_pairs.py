@@ -45,7 +45,7 @@ PAIRS = [
     Pair(
         "host.task",
         {"threads_each": "default"},
-        {"threads_each": "cores_per_worker"},
+        {"threads_each": "cores_per_worker", "workers": 1},
         {"work": "matmul", "n": 32, "units": 2},
         1e-4,
         1e-4,

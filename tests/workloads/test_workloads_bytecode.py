@@ -60,7 +60,7 @@ class House:
     def start(self, **variables: str) -> dict[str, Any]:
         """What a worker that loads torch.part came to; torch.late is imported afterwards."""
         env = {"PATH": os.environ["PATH"], "HOME": str(self.cache.parent), "PYTHONPATH": f"{self.site}:{ROOT}"}
-        env |= {"XDG_CACHE_HOME": str(self.cache), **variables}
+        env |= {"XDG_CACHE_HOME": str(self.cache), "OPENBLAS_NUM_THREADS": "1", **variables}
         done = subprocess.run([sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True, check=True)
         return json.loads(done.stdout)
 

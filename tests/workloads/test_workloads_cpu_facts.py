@@ -34,12 +34,18 @@ def test_huge_pages_that_are_switched_off_skip_the_side(tmp_path, monkeypatch):
         host.task(Context(), work="touch", bytes=1 << 20, pages="thp")
 
 
-def test_matmul_workers_say_how_many_threads_they_really_have_and_end_at_close():
+def test_matmul_workers_say_how_many_threads_they_have_one_that_died_is_an_error_and_close_ends_the_others():
     others = _children()
     workload = host.task(Context(), work="matmul", n=16, units=2, threads_each="3")
     assert workload.facts["threads_each"] == [3, 3]
     children = _children() - others
     assert len(children) == 2
+    (workers,) = workload.step.args
+    workers[1].kill()
+    workers[1].wait()
+    with pytest.raises((RuntimeError, BrokenPipeError)):
+        workload.step()
+    assert len(_children() & children) == 1
     workload.close()
     assert not _children() & children
 
@@ -47,15 +53,6 @@ def test_matmul_workers_say_how_many_threads_they_really_have_and_end_at_close()
 def _children() -> set[int]:
     with open(f"/proc/self/task/{os.getpid()}/children") as file:
         return {int(pid) for pid in file.read().split()}
-
-
-def test_a_matmul_worker_that_died_is_an_error_not_a_hang():
-    workload = host.task(Context(), work="matmul", n=16, units=2)
-    (workers,) = workload.step.args
-    workers[1].kill()
-    workers[1].wait()
-    with pytest.raises((RuntimeError, BrokenPipeError)):
-        workload.step()
 
 
 def test_a_roof_is_charged_only_when_the_working_set_lies_past_the_caches(monkeypatch):

@@ -14,12 +14,12 @@ from aiperf.workloads.serve.trace import Arrival
 
 
 def test_latency_of_a_server_below_the_rate_grows_with_its_queue(tmp_path: Path) -> None:
-    arrivals = [Arrival(0.1 * number, "a b", 2) for number in range(8)]
-    with running(tmp_path, "--service", "0.5", "--slots", "1") as server:
+    arrivals = [Arrival(0.05 * number, "a b", 2) for number in range(8)]
+    with running(tmp_path, "--service", "0.25", "--slots", "1") as server:
         sent = send(arrivals, Endpoint(server.base, "small"), timeout=20)
     found = [latency(request, "end_to_end") or 0.0 for request in sent.requests]
-    # 0.5 s of service for each that is before it, less 0.1 s between arrivals: 0.5, 0.9, ... 3.3 s.
-    assert 1.9 <= fmean(found) <= 2.0
+    # 0.25 s of service for each that is before it, less 0.05 s between arrivals: 0.25, 0.45, ... 1.65 s.
+    assert 0.95 <= fmean(found) <= 1.05
 
 
 def test_latency_counts_from_the_schedule_also_for_requests_that_wait_for_a_connection(tmp_path: Path) -> None:

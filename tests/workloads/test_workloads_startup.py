@@ -124,30 +124,34 @@ def test_a_server_that_ends_before_it_has_its_model_is_told(monkeypatch):
         startup.request(Context(seed=3), **_SMALL)
 
 
-def _as_in_a_new_process():
-    """Forget what this process compiled, and what it found in caches."""
+@pytest.fixture
+def as_in_a_new_process():
+    """Forgets what this process compiled, and what it found in caches."""
     # Not when tests are collected, which each process of a suite does: it takes a second.
     import torch._dynamo
     from torch._dynamo.utils import counters
     from torch._inductor.utils import clear_caches
 
-    torch._dynamo.reset()
-    clear_caches()
-    counters.clear()
+    def forget():
+        torch._dynamo.reset()
+        clear_caches()
+        counters.clear()
+
+    return forget
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="Inductor needs a C++ compiler")
 @pytest.mark.parametrize(("kind", "hit"), [("cold", False), ("cache_dir", True), ("mega_cache", True)])
 def test_what_set_up_kept_is_found_again_by_a_process_that_compiles_and_nothing_else_is(
-    kind, hit, tmp_path, monkeypatch
+    kind, hit, as_in_a_new_process, tmp_path, monkeypatch
 ):
     for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
         monkeypatch.setenv(name, str(tmp_path / "before"))
     module, tokens = torch.nn.Linear(3, 3).eval(), torch.ones(2, 3)
     own = tmp_path / "process-1"
-    _as_in_a_new_process()
+    as_in_a_new_process()
     compiled.make(kind, module, tokens, tmp_path)
-    _as_in_a_new_process()
+    as_in_a_new_process()
     with torch.inference_mode():
         found = compiled.forward_of(kind, module, folder=tmp_path, own=own)(tokens)
         assert torch.allclose(found, module(tokens))

@@ -1,0 +1,19 @@
+"""What holds for every session of these tests."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+
+import pytest
+
+from aiperf.host.placement import place
+from aiperf.recipes import cpu_choice
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _a_short_look_for_quiet_cpus() -> Iterator[None]:
+    """Which CPUs are quiet is looked for in each session, for a third of a second unless it is shortened."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cpu_choice, "place", functools.partial(place, probe_seconds=0.01))
+        yield
