@@ -72,7 +72,7 @@ def make_cache(asked: SimpleNamespace, shape: Shape, *, batch: int, tokens: int,
         "contiguous": lambda: caches.Contiguous(room),
         "static": lambda: caches.Static(room),
         "paged": lambda: caches.Paged(room, page=asked.page_tokens, seed=asked.context.seed),
-        "offloaded": lambda: Offloaded(room, ahead=asked.kv_fetch == "ahead"),
+        "offloaded": lambda: Offloaded(room, ahead=asked.host_fetch == "ahead"),
         "windowed": lambda: caches.Windowed(room, window=asked.window, spare=spare),
     }
     return kinds[asked.kv]()
