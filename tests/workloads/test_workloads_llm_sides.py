@@ -74,6 +74,19 @@ def test_weights_on_the_host_are_the_same_to_the_bit(fetch, phase, monkeypatch):
         assert all(np.array_equal(before[name], after[name]) for name in before)
 
 
+def test_a_context_that_is_sent_arrives_and_in_fp8_nearly():
+    shared = {"phase": "prefill", "sequences": 2, "prompt_tokens": 40}
+    computed, sent, rounded = (_side(**shared, context_from=how) for how in ("prefill", "wire", "wire_fp8"))
+    for seed in (11, 12):
+        before = audit(computed, seed=seed)
+        exact, near = (agreement.same_when_rounded(before, audit(side, seed=seed)).value for side in (sent, rounded))
+        assert exact < 1e-5
+        assert 0.01 < near < 0.08
+    once = rounded.outputs()["kv_0"].clone()
+    rounded.step()
+    assert torch.equal(once, rounded.outputs()["kv_0"]), "what is sent is not rounded again"
+
+
 def test_of_a_large_cache_the_last_layer_is_shown(monkeypatch):
     shared = {"phase": "prefill", "model": "small"}
     whole = audit(_side(**shared), seed=11)["kv_0"]

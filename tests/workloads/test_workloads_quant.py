@@ -73,6 +73,18 @@ def test_a_static_and_a_dynamic_scale_agree_bit_for_bit_on_the_same_inputs() -> 
     assert torch.equal(*sides)
 
 
+def test_a_delayed_scale_is_the_largest_of_the_steps_before_and_remembers_its_own() -> None:
+    x, history = torch.tensor([2.0, -448.0]), torch.tensor([0.5, 3.0, 0.25])
+    assert schemes.delayed_scale(x, history, "fp8") == 3.0
+    assert history.tolist() == [1.0, 0.5, 3.0]
+    assert schemes.delayed_scale(x, history, "fp8") == 3.0
+    assert schemes.delayed_scale(x, history, "fp8") == 1.0
+    sides = [quant.linear(Context(seed=3), **SMALL, **INT8, activation_scale=s) for s in ("dynamic", "delayed")]
+    for seed in (11, 12):
+        before, after = (audit(side, seed=seed) for side in sides)
+        assert (before["y"] == after["y"]).all(), "the range is stable"
+
+
 def test_a_dynamic_scale_follows_the_inputs_and_a_static_one_clips_them() -> None:
     for scale, most in (("static", 2.0), ("dynamic", 0.02)):
         workload = quant.linear(Context(seed=3), **SMALL, **INT8, activation_scale=scale)

@@ -15,7 +15,7 @@ from aiperf.workloads.decoder import caches, generate
 from aiperf.workloads.decoder.model import PRESETS, Decoder, Shape, draw
 from aiperf.workloads.decoder.offload import HostLayers
 from aiperf.workloads.llm.group import Group, make_cache, make_groups
-from aiperf.workloads.llm.kept import KeptContext
+from aiperf.workloads.llm.kept import KeptContext, SentContext
 from aiperf.workloads.llm.neighbours import Neighbours
 from aiperf.workloads.llm.token_times import TokenTimes
 from aiperf.workloads.llm.ways import Ways
@@ -128,8 +128,10 @@ class Generation:
         self.times.seconds()
         self.ways.restart(self.prompts)
 
-    def _kept(self, number: int, group: Group) -> KeptContext:
+    def _kept(self, number: int, group: Group) -> KeptContext | SentContext:
         assert isinstance(group.cache, caches.Contiguous)
+        if self.asked.context_from in ("wire", "wire_fp8"):
+            return SentContext(group.cache, fp8=self.asked.context_from == "wire_fp8")
         path = self.asked.context.scratch / f"context-{number}" if self.asked.context_from == "file" else None
         return KeptContext(group.cache, path)
 

@@ -39,7 +39,7 @@ def generate(
     prefill_chunk: int = 0,
     decoding: int = 0,
     decoding_in: Literal["own_pass", "same_pass"] = "own_pass",
-    context_from: Literal["prefill", "host", "file"] = "prefill",
+    context_from: Literal["prefill", "host", "file", "wire", "wire_fp8"] = "prefill",
     speculation: Literal["none", "ngram", "draft", "self"] = "none",
     draft_tokens: int = 4,
     draft_layers: int = 1,
@@ -70,7 +70,8 @@ def generate(
     same pass with it, and what is left of ``new_tokens`` after the last.
 
     ``context_from``: in a prefill, all but the last token's keys and values are read back from host memory or a file
-    that set-up wrote, instead of computed.
+    that set-up wrote, instead of computed; or sent by another cache on the device through host memory (``wire``), in
+    fp8 with one scale (``wire_fp8``).
 
     Latencies: ``ttft`` from the start of an iteration, ``inter_token`` from pass to pass (of ``decoding`` sequences
     where there are any; not of speculation, whose tokens come several at once).

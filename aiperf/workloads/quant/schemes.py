@@ -91,6 +91,14 @@ def activation_scale(x: Any, kind: str) -> Any:
     return x.abs().amax().float() / _LIMIT[kind]
 
 
+def delayed_scale(x: Any, history: Any, kind: str) -> Any:
+    """The largest scale of earlier steps, newest first in ``history``, where that of x takes its place; rounding does
+    not wait for x's own."""
+    scale = history.amax()
+    history.copy_(torch.cat((activation_scale(x, kind)[None], history[:-1])))
+    return scale
+
+
 def rounded(x: Any, scale: Any, kind: str) -> Any:
     """Activations as codes; values past the scale are clipped."""
     limit = _LIMIT[kind]
