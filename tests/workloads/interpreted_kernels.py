@@ -23,7 +23,12 @@ from triton.runtime import interpreter
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from aiperf.worker import arrays
+from aiperf.workloads.attention.kept import Keeping, restored
+from aiperf.workloads.attention.masks import Mask
+from aiperf.workloads.attention.ops import composed
+from aiperf.workloads.attention.tiles import AttentionTile, Tiled
 from aiperf.workloads.contract import Context, SkipSide, Workload
+from aiperf.workloads.quant import few_bits as quantised
 from aiperf.workloads.shared import triton_gemm as gemm
 from aiperf.workloads.tensor import ops
 from aiperf.workloads.tensor import triton_ops as elementwise
@@ -236,6 +241,29 @@ def order(*, shape: list[int], blocks: list[int], group_m: int) -> float:
     return 0.0 if out.tolist() == wanted else float("inf")
 
 
+def attend(*, shape: list[int], dtype: str, kind: str, tile: list[int], kept: str = "whole") -> float:
+    """Attention by tiles, held against float64 over keys and values as they are kept."""
+    batch, heads, kv_heads, q_len, kv_len, head_dim = shape
+    given = GEMM_DTYPES[dtype]
+    q = normal(batch, heads, q_len, head_dim, dtype=given, seed=1)
+    k, v = (normal(batch, kv_heads, kv_len, head_dim, dtype=given, seed=seed) for seed in (2, 3))
+    keeping = Keeping(kept, k, v, page=4, seed=5)
+    keeping.hold()
+    mask = Mask(kind, q_len, kv_len)
+    found = Tiled(q, lambda: keeping.now, mask=mask, tile=AttentionTile(*tile))()
+    truth = composed(q.double(), *restored(keeping.now, torch.double), mask=mask)()
+    return error(found, truth, slack=1e-5 if given == torch.float32 else 2**-6)
+
+
+def few_bits(*, shape: list[int]) -> float:
+    """Fp8 activations times 4-bit weights, held against the numbers that the codes stand for."""
+    m, n, k = shape
+    codes, scale = quantised.packed(normal(n, k, dtype=torch.float32, seed=1))
+    x, step = normal(m, k, dtype=torch.float32, seed=2).to(torch.float8_e4m3fn), torch.tensor(0.5)
+    truth = 0.5 * x.double() @ quantised.unpacked(codes, scale, torch.double).t()
+    return error(quantised.product(x, step, codes, scale, dtype=torch.float32), truth)
+
+
 def operator(*, transparent: bool, n: int, block: int) -> float:
     """The registered addition, called as it is: no compiler around it."""
     a, b = normal(n, dtype=torch.float32, seed=1), normal(n, dtype=torch.float32, seed=2)
@@ -261,7 +289,7 @@ def copy(*, fault: str) -> float:
     return error(out[:12], x[:12].double())
 
 
-KINDS = {f.__name__: f for f in (workload, launch, product, order, operator, copy)}
+KINDS = {f.__name__: f for f in (workload, launch, product, order, attend, few_bits, operator, copy)}
 
 
 def outcome(guard: Guard, kind: str, params: dict[str, Any]) -> dict[str, Any]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from cpu_pairs import Pair, audit, differences, set_up
 
-from aiperf.workloads.attention import ops
+from aiperf.workloads.attention import kept, ops, tiles
 from aiperf.workloads.attention import workload as attention
 from aiperf.workloads.attention.masks import Mask
 from aiperf.workloads.contract import Context, SkipSide
@@ -110,11 +111,51 @@ def test_padding_earns_nothing() -> None:
         ({"kv_heads": 4, "kv_distinct": 3}, "must divide the one before"),
         ({"mask": "sliding"}, "needs a window"),
         ({"q_len": 9, "kv_len": 8}, "between 1 and kv_len"),
+        ({"kv_kept": "fp8"}, "need backend triton"),
+        ({"kv_kept": "gathered", "backend": "triton"}, "gathered another one"),
+        ({"kv_kept": "gathered", "kv_len": 40, "page_tokens": 16}, "40 is none of 16"),
+        ({"lengths": [3, 4], "layout": "jagged", "mask": "none", "kv_kept": "gathered"}, "backend default"),
+        ({"backend": "triton", "mask": "sliding", "window": 4}, "mask none or causal"),
+        ({"backend": "triton", "head_dim": 24}, "power of two"),
     ],
 )
 def test_contradictions_are_refused_with_the_rule(params: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         attention.forward(Context(), **params)
+
+
+def test_pages_that_are_gathered_hold_what_was_in_one_block_for_every_seed() -> None:
+    shared: dict[str, Any] = {**GROUPED, "kv_heads": 2, "kv_len": 32, "backend": "default", "q_len": 1, "mask": "none"}
+    whole = attention.forward(Context(seed=2), **shared)
+    paged = attention.forward(Context(seed=2), **shared, kv_kept="gathered", page_tokens=8)
+    for seed in (11, 12):
+        before, after = audit(whole, seed=seed), audit(paged, seed=seed)
+        assert np.allclose(before["out"], after["out"], atol=1e-6)
+    assert whole.work.bytes == paged.work.bytes
+
+
+def test_what_is_kept_stands_for_what_was_given() -> None:
+    k, v = torch.randn(2, 3, 32, 16), torch.randn(2, 3, 32, 16)
+    paged = kept.in_pages(k, v, page=8, seed=1)
+    assert paged.k.shape == (8, 8, 3, 16)
+    assert paged.table.flatten().tolist() != list(range(8)), "pages lie in another order"
+    assert all(torch.equal(*pair) for pair in zip(kept.restored(paged, torch.float32), (k, v), strict=True))
+    few = kept.in_fp8(k, v)
+    assert few.k.nbytes == k.nbytes // 4
+    for found, given in zip(kept.restored(few, torch.float32), (k, v), strict=True):
+        assert 0.01 < float((found - given).norm() / given.norm()) < 0.035
+
+
+def test_a_tile_is_the_largest_that_leaves_no_multiprocessor_idle() -> None:
+    assert [tiles.chosen(n, 8, 132).block_q for n in (512, 2048, 4096)] == [64, 64, 128]
+    assert tiles.chosen(512, 64, 132).block_q == 128
+    assert tiles.chosen(4, 8, 132).block_q == 16
+    long = tiles.AttentionTile(16, 64, splits=0)
+    split = tiles.filled(long, queries=4, heads=8, kv_len=32768, multiprocessors=132)
+    assert 8 * split.splits >= 4 * 132
+    assert tiles.filled(long, queries=4, heads=8, kv_len=128, multiprocessors=132).splits == 2
+    assert tiles.filled(long, queries=4, heads=9999, kv_len=32768, multiprocessors=132).splits == 1
+    assert tiles.filled(tiles.AttentionTile(splits=3), queries=1, heads=1, kv_len=8, multiprocessors=132).splits == 3
 
 
 def test_flex_attention_is_skipped_without_a_gpu_with_the_reason() -> None:

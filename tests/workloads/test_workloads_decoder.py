@@ -11,6 +11,7 @@ import torch
 from aiperf.workloads.decoder import caches, shallow, speculation
 from aiperf.workloads.decoder.generate import Stepper, choose, greedy, prefill, recomputed
 from aiperf.workloads.decoder.model import PRESETS, Decoder, Shape, draw
+from aiperf.workloads.decoder.offload import Offloaded
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -78,6 +79,7 @@ EXACT = {
     "contiguous": caches.Contiguous,
     "static": caches.Static,
     "paged": lambda room: caches.Paged(room, page=4, seed=1),
+    "offloaded": lambda room: Offloaded(room, ahead=True),
     "wide_window": lambda room: caches.Windowed(room, window=_ROOM, spare=1),
 }
 
@@ -340,3 +342,17 @@ def test_presets_have_the_parameters_that_their_names_say():
     assert parameters("8b") == pytest.approx(8.03e9, rel=0.01)
     assert parameters("1b") == pytest.approx(1.5e9, rel=0.03)
     assert PRESETS["8b"].kv_bytes(2) == 131072
+
+
+def test_later_pieces_in_16_bits_on_a_gpu_see_what_a_mask_would_let_them_by_the_fused_kernels_rule():
+    room = dataclasses.replace(_room(), dtype=torch.bfloat16)
+    for cache in (caches.Contiguous(room), Offloaded(room, ahead=True), caches.Paged(room, page=4)):
+        cache.length = 6
+        written_out = cache.mask(3)
+        cache.device = "cuda:0"
+        q, k, v = (torch.randn(1, heads, count, 16) for heads, count in ((4, 3), (2, 9), (2, 9)))
+        attend = torch.nn.functional.scaled_dot_product_attention
+        by_rule = attend(q, k, v, attn_mask=cache.mask(3), is_causal=False, enable_gqa=True)
+        assert torch.equal(by_rule, attend(q, k, v, attn_mask=written_out, enable_gqa=True))
+        assert not isinstance(written_out, type(cache.mask(3)))
+        assert cache.mask(1) is None

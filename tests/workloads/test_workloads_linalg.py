@@ -18,6 +18,7 @@ from aiperf.workloads.contract import Context, SkipSide
 from aiperf.workloads.linalg import hand_gemm
 from aiperf.workloads.linalg import products as _products
 from aiperf.workloads.linalg import workload as linalg
+from aiperf.workloads.shared.triton_gemm import Config, Kernel
 
 ROOT = Path(__file__).parents[2]
 SQUARE = {"m": 64, "n": 64, "k": 64, "dtype": "fp32"}
@@ -214,3 +215,17 @@ def test_a_scenario_asks_for_triton_exactly_when_a_side_uses_it(path: Path) -> N
     given = [{**scenario.shared.params, **side.own.params} for side in scenario.sides]
     uses = any(params.get("backend") == "triton" for params in given)
     assert uses == ("triton" in scenario.needs.libraries)
+
+
+@pytest.mark.parametrize(("tune", "times"), [("autotune", 1), ("in_step", 4)])
+def test_a_tile_is_tuned_in_set_up_or_anew_in_each_step(tune: str, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, used = iter(Config(num_warps=n) for n in range(1, 9)), []
+    monkeypatch.setattr(linalg.kernels, "tuned", lambda *arrays, kernel: next(found))
+    monkeypatch.setattr(linalg.kernels, "product", lambda *arrays, kernel: lambda: used.append(kernel.config.num_warps))
+    monkeypatch.setattr(linalg.kernels, "compiled_facts", lambda launch, specialise: {})
+    out = torch.zeros(2, 2)
+    asked = SimpleNamespace(kernel=Kernel(Config()), tune=tune)
+    run, _ = linalg._by_triton(asked, linalg._Operands(out, out, out, (out, out, out), out))
+    for _ in range(3):
+        assert run() is out
+    assert used == ([1, 1, 1] if times == 1 else [1, 2, 3, 4])

@@ -12,6 +12,7 @@ from cpu_pairs import audit
 
 from aiperf.workloads.contract import Context
 from aiperf.workloads.decoder import caches, generate, offload, precision
+from aiperf.workloads.decoder.model import draw
 from aiperf.workloads.llm import agreement
 from aiperf.workloads.llm import workload as llm
 
@@ -51,7 +52,7 @@ def test_keys_and_values_on_the_host_are_the_same_to_the_bit(fetch, model, monke
     # An odd number of layers: the last and the first of the next pass lie in different blocks.
     monkeypatch.setitem(llm.PRESETS, "odd", llm.PRESETS["tiny"].__class__(3, 64, 4, 2, 96, 512))
     resident = _side(model=model, sequences=2)
-    hosted = _side(model=model, sequences=2, kv="offloaded", kv_fetch=fetch)
+    hosted = _side(model=model, sequences=2, kv="offloaded", host_fetch=fetch)
     for seed in (11, 12):
         before, after = audit(resident, seed=seed), audit(hosted, seed=seed)
         assert all(np.array_equal(before[name], after[name]) for name in before)
@@ -62,17 +63,61 @@ def test_keys_and_values_on_the_host_are_the_same_to_the_bit(fetch, model, monke
     assert hosted.counters()["kv_bytes"] == resident.counters()["kv_bytes"] * blocks / layers
 
 
+@pytest.mark.parametrize("fetch", ["blocking", "ahead"])
+@pytest.mark.parametrize("phase", ["prefill", "both"])
+def test_weights_on_the_host_are_the_same_to_the_bit(fetch, phase, monkeypatch):
+    monkeypatch.setitem(llm.PRESETS, "odd", llm.PRESETS["tiny"].__class__(3, 64, 4, 2, 96, 512))
+    resident = _side(model="odd", sequences=2, phase=phase)
+    hosted = _side(model="odd", sequences=2, phase=phase, weights="host", host_fetch=fetch)
+    for seed in (11, 12):
+        before, after = audit(resident, seed=seed), audit(hosted, seed=seed)
+        assert all(np.array_equal(before[name], after[name]) for name in before)
+
+
+def test_a_context_that_is_sent_arrives_and_in_fp8_nearly():
+    shared = {"phase": "prefill", "sequences": 2, "prompt_tokens": 40}
+    computed, sent, rounded = (_side(**shared, context_from=how) for how in ("prefill", "wire", "wire_fp8"))
+    for seed in (11, 12):
+        before = audit(computed, seed=seed)
+        exact, near = (agreement.same_when_rounded(before, audit(side, seed=seed)).value for side in (sent, rounded))
+        assert exact < 1e-5
+        assert 0.01 < near < 0.08
+    once = rounded.outputs()["kv_0"].clone()
+    rounded.step()
+    assert torch.equal(once, rounded.outputs()["kv_0"]), "what is sent is not rounded again"
+
+
+def test_of_a_large_cache_the_last_layer_is_shown(monkeypatch):
+    shared = {"phase": "prefill", "model": "small"}
+    whole = audit(_side(**shared), seed=11)["kv_0"]
+    monkeypatch.setattr("aiperf.workloads.llm.sides._SHOWN", whole.nbytes - 1)
+    assert np.array_equal(audit(_side(**shared), seed=11)["kv_0"], whole[:, -1:])
+
+
+def test_layers_on_the_host_take_the_room_of_one_or_two_and_end():
+    model = draw(llm.PRESETS["small"], seed=1, max_tokens=4)
+    for ahead in (False, True):
+        hosted = offload.HostLayers(model.layers, ahead=ahead)
+        assert len(list(hosted)) == 4
+        for _ in range(2):
+            for index, layer in enumerate(model.layers):
+                found = vars(hosted[index])
+                assert all(torch.equal(found[name], weight) for name, weight in vars(layer).items())
+        one = sum(weight.nbytes for weight in vars(model.layers[0]).values())
+        assert hosted.nbytes == one * (1 + ahead)
+
+
 def test_a_layer_that_is_fetched_ahead_comes_from_the_host(monkeypatch):
     hosted = _side(kv="offloaded")
     hosted.step()
     before = hosted.outputs()["margins"].clone()
-    fetch = offload.Offloaded._fetch
+    fetch = offload.Blocks.fetch
 
-    def forgetful(self, layer, tokens):
-        self._host[layer, :tokens] = 0
-        fetch(self, layer, tokens)
+    def forgetful(self, layer, source):
+        source.zero_()
+        fetch(self, layer, source)
 
-    monkeypatch.setattr(offload.Offloaded, "_fetch", forgetful)
+    monkeypatch.setattr(offload.Blocks, "fetch", forgetful)
     hosted.step()
     assert not torch.equal(before, hosted.outputs()["margins"])
 
@@ -208,6 +253,7 @@ def test_a_comparison_of_rounded_sides_refuses_other_tokens_and_other_numbers():
         ({"buckets": [2], "kv": "paged"}, "need phase decode and kv static"),
         ({"decoding_in": "same_pass", "phase": "prefill"}, "needs decoding"),
         ({"precision": "fp8"}, "needs feed forced"),
+        ({"weights": "host", "kv": "static"}, "no static kv"),
         ({"precision": "switched", "feed": "forced", "sequences": 2}, "one sequence"),
     ],
     ids=str,

@@ -34,6 +34,25 @@ def test_a_dense_layer_of_all_parameters_gives_what_the_chosen_experts_give(top_
     assert sides[0].work == sides[1].work
 
 
+@pytest.mark.parametrize("resident", [0, 3])
+def test_experts_that_are_copied_when_they_are_needed_give_what_resident_ones_give(resident):
+    shared = {**_SMALL, "top_k": 2, "skew": 1.0}
+    near, far = moe.layer(Context(seed=3), **shared), moe.layer(Context(seed=3), **shared, resident=resident)
+    for seed in (5, 6):
+        before, after = audit(near, seed=seed), audit(far, seed=seed)
+        assert all(np.array_equal(before[name], after[name]) for name in before)
+        needed = {expert for expert in after["experts"].flatten() if expert >= resident}
+        assert far.counters()["fetched_experts"] == len(needed) > 0
+        assert torch.equal(near.reference()["out"], far.reference()["out"])
+    assert "fetched_experts" not in near.counters()
+
+
+@pytest.mark.parametrize("params", [{"resident": 8}, {"resident": 2, "execution": "dense"}, {"resident": -2}])
+def test_experts_on_the_host_need_a_loop(params):
+    with pytest.raises(ValueError, match="resident must be"):
+        moe.layer(Context(), **_SMALL, **params)
+
+
 def test_the_truth_of_whole_numbers_is_that_of_the_current_tokens_and_not_of_the_latest_step():
     workload = moe.layer(Context(seed=3), **_SMALL)
     workload.step()

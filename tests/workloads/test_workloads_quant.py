@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 from cpu_pairs import Pair, audit, set_up
 
-from aiperf.workloads.contract import Context
+from aiperf.workloads.contract import Context, SkipSide
 from aiperf.workloads.quant import schemes
 from aiperf.workloads.quant import workload as quant
 from aiperf.workloads.shared.agreement import relative_frobenius
@@ -33,6 +34,7 @@ def error(before: dict[str, Any], after: dict[str, Any]) -> float:
         (INT8 | {"fused": False}, 0.005, 0.02),
         ({"weights": "fp8", "activations": "fp8", "fused": False}, 0.02, 0.05),
         ({"weights": "int4", "fused": False}, 0.05, 0.12),
+        ({"weights": "int4_symmetric", "activations": "fp8", "fused": False}, 0.08, 0.15),
     ],
     ids=str,
 )
@@ -71,6 +73,18 @@ def test_a_static_and_a_dynamic_scale_agree_bit_for_bit_on_the_same_inputs() -> 
     assert torch.equal(*sides)
 
 
+def test_a_delayed_scale_is_the_largest_of_the_steps_before_and_remembers_its_own() -> None:
+    x, history = torch.tensor([2.0, -448.0]), torch.tensor([0.5, 3.0, 0.25])
+    assert schemes.delayed_scale(x, history, "fp8") == 3.0
+    assert history.tolist() == [1.0, 0.5, 3.0]
+    assert schemes.delayed_scale(x, history, "fp8") == 3.0
+    assert schemes.delayed_scale(x, history, "fp8") == 1.0
+    sides = [quant.linear(Context(seed=3), **SMALL, **INT8, activation_scale=s) for s in ("dynamic", "delayed")]
+    for seed in (11, 12):
+        before, after = (audit(side, seed=seed) for side in sides)
+        assert (before["y"] == after["y"]).all(), "the range is stable"
+
+
 def test_a_dynamic_scale_follows_the_inputs_and_a_static_one_clips_them() -> None:
     for scale, most in (("static", 2.0), ("dynamic", 0.02)):
         workload = quant.linear(Context(seed=3), **SMALL, **INT8, activation_scale=scale)
@@ -83,7 +97,9 @@ def test_a_dynamic_scale_follows_the_inputs_and_a_static_one_clips_them() -> Non
         assert most / 10 < far < most
 
 
-@pytest.mark.parametrize(("kind", "bits"), [("int8", 8 + 32 / 256), ("fp8", 8 + 32 / (64 * 256)), ("int4", 4.25)])
+@pytest.mark.parametrize(
+    ("kind", "bits"), [("int8", 8 + 32 / 256), ("fp8", 8 + 32 / (64 * 256)), ("int4", 4.25), ("int4_symmetric", 4.25)]
+)
 def test_stored_bits_count_the_scales(kind: str, bits: float) -> None:
     stored = schemes.store(torch.randn(64, 256), kind)
     assert 8 * stored.bytes / (64 * 256) == pytest.approx(bits)
@@ -106,11 +122,29 @@ def test_4_bit_codes_span_each_group() -> None:
         ({"fused": False}, "about quantised weights"),
         ({"weights": "int8"}, "fused: false"),
         ({"weights": "int4", "activations": "int8"}, "fused: false"),
+        ({"weights": "int4_symmetric", "activations": "int8"}, "fused: false"),
+        ({"weights": "int4_symmetric", "activations": "fp8", "k": 200}, "groups of 128"),
     ],
 )
 def test_contradictions_are_refused_with_the_rule(params: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         quant.linear(Context(), **(SMALL | params))
+
+
+def test_a_compiled_layer_is_the_same_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = functools.partial(torch.compile, backend="eager")
+    monkeypatch.setattr(torch, "compile", compiled)
+    sides = [
+        quant.linear(Context(seed=3), **SMALL, **INT8, activation_scale="dynamic", compiled=c) for c in (False, True)
+    ]
+    for seed in (11, 12):
+        before, after = (audit(side, seed=seed) for side in sides)
+        assert (before["y"] == after["y"]).all()
+
+
+def test_a_product_that_is_a_triton_kernel_is_skipped_without_a_gpu() -> None:
+    with pytest.raises(SkipSide, match="need a GPU"):
+        quant.linear(Context(), **SMALL, weights="int4_symmetric", activations="fp8")
 
 
 def test_few_rows_charge_no_product_and_rounded_layers_no_float_roof() -> None:

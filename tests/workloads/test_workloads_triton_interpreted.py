@@ -23,7 +23,7 @@ from aiperf.workloads.shared.triton_gemm import SEARCHED
 ROOT = Path(__file__).parents[2]
 CHILD = Path(__file__).with_name("interpreted_kernels.py")
 Case = tuple[str, dict[str, Any]]
-BY_TRITON = {"triton", "opaque", "transparent", "flex"}
+BY_TRITON = {"triton", "opaque", "transparent", "flex", "int4_symmetric"}
 
 NOT_INTERPRETED = {
     "an autotuned tile": "the autotuner times kernels on a GPU",
@@ -59,6 +59,7 @@ def odd_sizes() -> dict[str, Case]:
     """Cases of our own: no multiple of a block, one element alone, values shifted, tiny and huge."""
     cases = [*_elementwise(), *_products()]
     cases += [("order", {"shape": [7 * 16 - 3, 3 * 32 - 3], "blocks": [16, 32], "group_m": g}) for g in (1, 2, 4, 16)]
+    cases += [*_attention(), *(("few_bits", {"shape": shape}) for shape in ([1, 40, 128], [17, 70, 256], [70, 1, 128]))]
     cases += [("operator", {"transparent": transparent, "n": 3 * 64 + 5, "block": 64}) for transparent in (False, True)]
     return {named(kind, params): (kind, params) for kind, params in cases}
 
@@ -109,6 +110,22 @@ def _products() -> Iterator[Case]:
         yield "product", {"shape": [70, 61, 45], "blocks": blocks, "dtype": "bf16", "group_m": tile.group_m}
 
 
+def _attention() -> Iterator[Case]:
+    for dtype, kind, tile in (
+        ("fp32", "causal", [16, 16, 1]),
+        ("fp32", "none", [32, 16, 1]),
+        ("fp32", "causal", [16, 16, 3]),
+        ("fp32", "causal", [0, 16, 0]),
+        ("bf16", "causal", [16, 32, 1]),
+    ):
+        yield "attend", {"shape": [2, 4, 2, 13, 37, 16], "dtype": dtype, "kind": kind, "tile": tile}
+    for dtype, kept in (("fp32", "whole"), ("fp32", "pages"), ("fp32", "fp8"), ("bf16", "fp8")):
+        for tile in ([16, 16, 1], [16, 16, 2]):
+            shape = [2, 6, 2, 1, 36, 32]
+            yield "attend", {"shape": shape, "dtype": dtype, "kind": "none", "tile": tile, "kept": kept}
+    yield "attend", {"shape": [1, 1, 1, 1, 1, 16], "dtype": "fp32", "kind": "causal", "tile": [16, 16, 4]}
+
+
 def small(params: dict[str, Any], workload: str) -> dict[str, Any]:
     """A side of a scenario in a small size: two tiles each way, two blocks deep, the last ones cut short.
 
@@ -125,7 +142,16 @@ def small(params: dict[str, Any], workload: str) -> dict[str, Any]:
             "k": depth + 8,
             "group_m": 2,
         },
-        "attention.forward": {"batch": 1, "heads": 2, "kv_heads": 1, "q_len": 8, "kv_len": 32, "window": 8},
+        "attention.forward": {
+            "batch": 1,
+            "heads": 2,
+            "kv_heads": 1,
+            "q_len": 8,
+            "kv_len": 32,
+            "window": 8,
+            "page_tokens": 8,
+        },
+        "quant.linear": {"m": 3, "n": 40, "k": 256},
         "tensor.op": {"n": 3 * params["cols"]} if "cols" in params else flat,
     }[workload]
     return {key: min(value, most[key]) if key in most else value for key, value in kept.items()}
@@ -141,13 +167,18 @@ def asked_by_scenarios() -> dict[str, list[dict[str, Any]]]:
         if "triton" in scenario.needs.libraries:
             cases = expand(scenario, on_gpu=True)
             sides = [side for case in cases for side in case.sides]
-            by_triton = [s for s in sides if BY_TRITON & {s.params.get("impl"), s.params.get("backend")}]
+            by_triton = [s for s in sides if BY_TRITON & {s.params.get(key) for key in ("impl", "backend", "weights")}]
             found[path.stem] = [{"function": s.workload, "params": small(s.params, s.workload)} for s in by_triton]
     return found
 
 
 def slack(side: dict[str, Any]) -> float:
-    """Passes after the product round a 16-bit result again, which near zero is much of it."""
+    """Passes after the product round a 16-bit result again, which near zero is much of it; so do weights of attention.
+    A layer in few bits is held against the exact one: its kernel has cases of its own."""
+    if side["function"] == "quant.linear":
+        return 1.0
+    if side["function"] == "attention.forward":
+        return 2**-6
     passes = side["params"].get("epilogue", "none") != "none" and not side["params"].get("fused_epilogue")
     return 2**-6 if passes else 1e-5
 

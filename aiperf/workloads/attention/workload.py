@@ -6,13 +6,16 @@ The kernels are those of torch, called in ops.py. What must not live here: backe
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import torch
 
 from aiperf.workloads.attention import ops as backends
+from aiperf.workloads.attention.kept import Keeping, Kept, restored
 from aiperf.workloads.attention.masks import Mask
+from aiperf.workloads.attention.tiles import AttentionTile, Tiled
 from aiperf.workloads.contract import Context, Work, Workload
 from aiperf.workloads.shared.agreement import relative_frobenius
 from aiperf.workloads.shared.seeded import Charge, draw_on_device, empty, gemm_peak, memory_charge, torch_dtype
@@ -21,7 +24,7 @@ from aiperf.workloads.shared.seeded import Charge, draw_on_device, empty, gemm_p
 def forward(
     context: Context,
     *,
-    backend: Literal["composed", "math", "flash", "efficient", "cudnn", "default", "flex"] = "default",
+    backend: Literal["composed", "math", "flash", "efficient", "cudnn", "default", "flex", "triton"] = "default",
     batch: int = 1,
     heads: int = 8,
     kv_heads: int = 0,
@@ -34,6 +37,13 @@ def forward(
     mask: Literal["none", "causal", "sliding", "document"] = "causal",
     window: int = 0,
     dtype: Literal["float32", "bfloat16", "float16"] = "float32",
+    kv_kept: Literal["whole", "fp8", "pages", "gathered"] = "whole",
+    page_tokens: int = 16,
+    block_q: int = 0,
+    block_kv: int = 64,
+    splits: int = 1,
+    num_warps: int = 4,
+    num_stages: int = 3,
 ) -> Workload:
     """Attention of ``q_len`` queries (0: as many as keys) over ``kv_len`` positions, forward only, without gradients.
 
@@ -42,6 +52,12 @@ def forward(
     sees the ``window`` newest keys, ``document`` those of its own document of ``window`` tokens. ``lengths`` are
     sequences that attend to themselves without a mask: ``padded`` to the longest, or ``jagged``, one behind the other.
 
+    Backend ``triton`` is a kernel of our own for mask none and causal: tiles of ``block_q`` queries (0: with
+    ``block_kv``, warps and stages chosen from their number and the multiprocessors) against ``block_kv`` keys a step,
+    the keys in ``splits`` parts (0: until every multiprocessor has work) that a second kernel merges. ``kv_kept``: K
+    and V in ``fp8`` (e4m3, one scale each) or in shuffled ``pages`` of ``page_tokens``, which it reads as they are;
+    with ``gathered``, pages are copied into one block in each step, for other backends.
+
     FLOPs: 4 x heads x pairs x head_dim over the allowed query-key pairs of valid tokens. Bytes: Q, the result, and K
     and V as stored, as far as any query sees them. Items: the tokens of the queries, without padding (book, chapters 9,
     13).
@@ -49,8 +65,8 @@ def forward(
     if bool(lengths) != (layout != "contiguous"):
         raise ValueError("lengths need layout padded or jagged, and those layouts need lengths")
     if lengths:
-        if min(lengths) < 1 or mask != "none" or backend != "default" or kv_heads or q_len:
-            raise ValueError("lengths must be 1 or more, with mask none, backend default and no q_len or kv_heads")
+        if min(lengths) < 1 or mask != "none" or backend != "default" or kv_heads or q_len or kv_kept != "whole":
+            raise ValueError("lengths must be 1 or more, with mask none, backend default, and no q_len or kv_heads")
         return _unequal(context, lengths=lengths, layout=layout, heads=heads, head_dim=head_dim, dtype=dtype)
     kv_heads = kv_heads or heads
     distinct = kv_distinct or kv_heads
@@ -58,55 +74,74 @@ def forward(
         raise ValueError(
             f"heads, kv_heads, kv_distinct are {heads}, {kv_heads}, {distinct}; each must divide the one before"
         )
+    if kv_kept != "whole" and (backend == "triton") != (kv_kept in ("fp8", "pages")):
+        raise ValueError("kv_kept fp8 and pages need backend triton, and gathered another one")
+    tile = AttentionTile(block_q, block_kv, splits, num_warps, num_stages)
     seen = Mask(mask, q_len or kv_len, kv_len, window)
     shapes = {"q": (batch, heads, seen.q_len, head_dim)} | dict.fromkeys("kv", (batch, kv_heads, kv_len, head_dim))
-    return _equal(context, shapes, seen, backend=backend, distinct=distinct, dtype=dtype)
+    way = SimpleNamespace(backend=backend, distinct=distinct, dtype=dtype, kept=kv_kept, page=page_tokens, tile=tile)
+    return _equal(context, shapes, seen, way)
 
 
-def _equal(
-    context: Context, shapes: Mapping[str, tuple[int, ...]], seen: Mask, *, backend: str, distinct: int, dtype: str
-) -> Workload:
+def _equal(context: Context, shapes: Mapping[str, tuple[int, ...]], seen: Mask, way: SimpleNamespace) -> Workload:
     """Attention over tensors of these shapes; of the KV heads only ``distinct`` differ."""
-    arrays = {name: empty(context, shape, torch_dtype(dtype)) for name, shape in shapes.items()}
+    arrays = {name: empty(context, shape, torch_dtype(way.dtype)) for name, shape in shapes.items()}
+    q, k, v = (arrays[name] for name in "qkv")
+    keeping = Keeping(way.kept, k, v, page=way.page, seed=context.seed)
 
     def redraw(seed: int) -> None:
         for name, array in arrays.items():
-            draw_on_device(array, seed=seed, name=name, distinct=0 if name == "q" else distinct)
+            draw_on_device(array, seed=seed, name=name, distinct=0 if name == "q" else way.distinct)
+        keeping.hold()
 
     redraw(context.seed)
-    q, k, v = (arrays[name] for name in "qkv")
-    if backend in ("composed", "flex"):
-        run = (backends.composed if backend == "composed" else backends.flex)(q, k, v, mask=seen)
-    else:
-        run = backends.fused(q, k, v, backend=backend, mask=seen)
+    run = _backend(q, k, v, keeping, seen, way)
     latest: dict[str, Any] = {}
 
     def step() -> None:
+        if way.kept == "gathered":
+            keeping.gather()
         latest["out"] = run()
 
     def reference() -> dict[str, Any]:
-        return {"out": backends.composed(q.double(), k.double(), v.double(), mask=seen)()}
+        return {"out": backends.composed(q.double(), *restored(keeping.now, torch.double), mask=seen)()}
 
     return Workload(
         step=step,
-        work=_work(context, q, k.shape[1], seen, dtype),
+        work=_work(context, q, keeping.now, seen, way.dtype),
         outputs=lambda: dict(latest),
         inputs=lambda: dict(arrays),
         redraw=redraw,
         reference=reference,
         facts={
-            "backend": backend,
+            "backend": way.backend,
+            **(run.facts() if isinstance(run, Tiled) else {}),
             "score_bytes": math.prod(q.shape[:3]) * k.shape[2] * q.element_size(),
-            "kv_bytes": 2 * k.numel() * k.element_size(),
+            "kv_bytes": keeping.now.k.nbytes + keeping.now.v.nbytes,
         },
         checks={"relative_frobenius": relative_frobenius},
     )
 
 
-def _work(context: Context, q: Any, kv_heads: int, mask: Mask, dtype: str) -> Work:
+def _backend(q: Any, k: Any, v: Any, keeping: Keeping, seen: Mask, way: SimpleNamespace) -> Callable[[], Any]:
+    if way.kept == "gathered":
+        keeping.gather()
+        k, v = keeping.in_one_block
+    if way.backend == "triton":
+        run = Tiled(q, lambda: keeping.now, mask=seen, tile=way.tile)
+        run()
+        return run
+    if way.backend == "composed":
+        return backends.composed(q, k, v, mask=seen)
+    if way.backend == "flex":
+        return backends.flex(q, k, v, mask=seen)
+    return backends.fused(q, k, v, backend=way.backend, mask=seen)
+
+
+def _work(context: Context, q: Any, held: Kept, mask: Mask, dtype: str) -> Work:
     batch, heads, q_len, head_dim = q.shape
     flops = 4.0 * batch * heads * mask.pairs() * head_dim
-    kept = 2.0 * batch * kv_heads * mask.keys_seen() * head_dim * q.element_size()
+    kept = (held.k.nbytes + held.v.nbytes) * mask.keys_seen() / mask.kv_len
     moved = 2.0 * q.numel() * q.element_size() + kept
     charge: Charge = {"peaks": gemm_peak(context.device, dtype, flops)}
     # One query a head reads K and V for 2 FLOPs a byte: memory is its limit, whatever computes.

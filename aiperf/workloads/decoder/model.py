@@ -95,7 +95,7 @@ class Decoder:
 
     shape: Shape
     embedding: Any
-    layers: list[DecoderLayer]
+    layers: Sequence[DecoderLayer]
     norm: Any
     head: Any
     max_tokens: int

@@ -1,11 +1,13 @@
-"""Keys and values in host memory: a layer's are copied to the device for its attention, on demand or a layer ahead.
+"""What lies in host memory and is copied to the device layer by layer, on demand or a layer ahead: keys and values, or
+weights.
 
-What must not live here: caches on the device (caches.py), what is evicted.
+What must not live here: caches on the device (caches.py), the model, what is evicted.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -13,58 +15,114 @@ import torch
 from aiperf.workloads.decoder.caches import CountedCache, Room
 
 
-class Offloaded(CountedCache):
-    """The host keeps all layers, the device has room for one, with ``ahead`` for two.
+class Blocks:
+    """Room on the device for one layer, with ``ahead`` for two, and which layer is or will be there.
 
-    On demand, the host waits until a layer's keys and values have arrived. Ahead, they are copied by a stream of their
-    own while the layer before computes; the first layer's while the last one of the pass before does.
+    On demand, the host waits until a copy has arrived. Ahead, a stream of its own copies while what is queued on the
+    current one computes.
     """
 
-    def __init__(self, room: Room, *, ahead: bool) -> None:
-        super().__init__()
-        self.device, self.dtype = room.device, room.dtype
-        self._ahead, self._layers = ahead, room.layers
-        on_gpu = str(room.device).startswith("cuda")
-        # Tokens come first, so that those of a layer are one piece.
-        shape = (room.tokens, 2, room.batch, room.kv_heads, room.head_dim)
-        self._host = torch.zeros((room.layers, *shape), dtype=room.dtype, pin_memory=on_gpu)
-        self._blocks = [room.empty(*shape) for _ in range(1 + ahead)]
-        self._stream = torch.cuda.Stream(room.device) if on_gpu and ahead else None
+    def __init__(self, make: Callable[[], Any], *, ahead: bool) -> None:
+        self._blocks, self._ahead = [make() for _ in range(1 + ahead)], ahead
+        on_gpu = self._blocks[0].is_cuda
+        self._stream = torch.cuda.Stream(self._blocks[0].device) if on_gpu and ahead else None
         self._fetched = (-1, 0)
-        """The layer that is or will be in the first block, and how many tokens of it; fewer of them serve, too."""
+        """The layer in the first block, and how much of it."""
 
-    def extend(self, layer: int, k: Any, v: Any) -> tuple[Any, Any]:
-        """Fetch the layer where it was not, write the new tokens behind it here and on the host, fetch the next one."""
-        end = self.length + k.shape[2]
-        if self._fetched[0] != layer or self._fetched[1] < self.length:
-            self._fetch(layer, self.length)
-        block = self._blocks[0]
-        if self._stream is not None:
-            torch.cuda.current_stream(block.device).wait_stream(self._stream)
-        for which, new in enumerate((k, v)):
-            block[self.length : end, which] = new.permute(2, 0, 1, 3)
-        self._host[layer, self.length : end].copy_(block[self.length : end], non_blocking=True)
-        self._fetched = (-1, 0)
-        if self._ahead:
-            self._blocks.reverse()
-            following = (layer + 1) % self._layers
-            self._fetch(following, self.length if following else end)
-        found = block[:end].permute(1, 2, 3, 0, 4)
-        return found[0], found[1]
-
-    def _fetch(self, layer: int, tokens: int) -> None:
-        """Copy a layer's first ``tokens`` into the first block, which nothing that is queued later reads until then."""
-        self._fetched = (layer, tokens)
-        if not tokens:
+    def fetch(self, layer: int, source: Any) -> None:
+        """Copy a layer, or the first part of it, to the front of the first block, which nothing that was queued later
+        reads."""
+        self._fetched = (layer, len(source))
+        if not len(source):
             return
-        block, scope = self._blocks[0], contextlib.nullcontext()
+        scope: Any = contextlib.nullcontext()
         if self._stream is not None:
-            self._stream.wait_stream(torch.cuda.current_stream(block.device))
+            self._stream.wait_stream(torch.cuda.current_stream(self._blocks[0].device))
             scope = torch.cuda.stream(self._stream)
         with scope:
-            block[:tokens].copy_(self._host[layer, :tokens], non_blocking=self._ahead)
+            self._blocks[0][: len(source)].copy_(source, non_blocking=self._ahead)
+
+    def take(self, layer: int, source: Any) -> Any:
+        """The block with that of the layer, fetched now where it was not before; ready for what is queued next."""
+        if self._fetched[0] != layer or self._fetched[1] < len(source):
+            self.fetch(layer, source)
+        if self._stream is not None:
+            torch.cuda.current_stream(self._blocks[0].device).wait_stream(self._stream)
+        block, self._fetched = self._blocks[0], (-1, 0)
+        self._blocks.reverse()
+        return block
 
     @property
     def nbytes(self) -> int:
         """On the device."""
         return sum(int(block.nbytes) for block in self._blocks)
+
+
+class Offloaded(CountedCache):
+    """The host keeps the keys and values of all layers. Ahead, the first layer's are copied while the last one of the
+    pass before computes."""
+
+    def __init__(self, room: Room, *, ahead: bool) -> None:
+        super().__init__()
+        self.device, self.dtype = room.device, room.dtype
+        self._ahead, self._layers = ahead, room.layers
+        # Tokens come first, so that those of a layer are one piece.
+        shape = (room.tokens, 2, room.batch, room.kv_heads, room.head_dim)
+        on_gpu = str(room.device).startswith("cuda")
+        self._host = torch.zeros((room.layers, *shape), dtype=room.dtype, pin_memory=on_gpu)
+        self._blocks = Blocks(lambda: room.empty(*shape), ahead=ahead)
+
+    def extend(self, layer: int, k: Any, v: Any) -> tuple[Any, Any]:
+        """Take the layer, write the new tokens behind it here and on the host, fetch the next one."""
+        end = self.length + k.shape[2]
+        block = self._blocks.take(layer, self._host[layer, : self.length])
+        for which, new in enumerate((k, v)):
+            block[self.length : end, which] = new.permute(2, 0, 1, 3)
+        self._host[layer, self.length : end].copy_(block[self.length : end], non_blocking=True)
+        if self._ahead:
+            following = (layer + 1) % self._layers
+            self._blocks.fetch(following, self._host[following, : self.length if following else end])
+        found = block[:end].permute(1, 2, 3, 0, 4)
+        return found[0], found[1]
+
+    @property
+    def nbytes(self) -> int:
+        """On the device."""
+        return self._blocks.nbytes
+
+
+class HostLayers(Sequence[Any]):
+    """The layers of a model in host memory, each in one piece; asking for one brings it to the device, where it stays
+    until another one is asked for."""
+
+    def __init__(self, layers: Sequence[Any], *, ahead: bool) -> None:
+        self._kind, self._ahead = type(layers[0]), ahead
+        self._shapes = {name: weight.shape for name, weight in vars(layers[0]).items()}
+        device, size = layers[0].out.device, sum(shape.numel() for shape in self._shapes.values())
+        self._host = torch.empty((len(layers), size), dtype=layers[0].out.dtype, pin_memory=device.type == "cuda")
+        for piece, layer in zip(self._host, layers, strict=True):
+            piece.copy_(torch.cat([weight.flatten() for weight in vars(layer).values()]))
+        self._blocks = Blocks(lambda: torch.empty(size, dtype=self._host.dtype, device=device), ahead=ahead)
+        self._newest: tuple[int, Any] = (-1, None)
+
+    def __len__(self) -> int:
+        return len(self._host)
+
+    def __getitem__(self, index: Any) -> Any:
+        """Layer ``index`` on the device; the next one is on its way, with ``ahead``."""
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        if self._newest[0] != index:
+            block = self._blocks.take(index, self._host[index])
+            parts = block.split([shape.numel() for shape in self._shapes.values()])
+            named = {name: x.view(shape) for (name, shape), x in zip(self._shapes.items(), parts, strict=True)}
+            self._newest = (index, self._kind(**named))
+            if self._ahead:
+                following = (index + 1) % len(self)
+                self._blocks.fetch(following, self._host[following])
+        return self._newest[1]
+
+    @property
+    def nbytes(self) -> int:
+        """On the device."""
+        return self._blocks.nbytes

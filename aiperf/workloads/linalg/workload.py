@@ -62,7 +62,7 @@ def matmul(
     epilogue: Literal["none", "scale", "bias_gelu"] = "none",
     fused_epilogue: bool = False,
     result_dtype: Literal["own", "fp32"] = "own",
-    tune: Literal["none", "autotune", "toy_shape"] = "none",
+    tune: Literal["none", "autotune", "toy_shape", "in_step"] = "none",
     block_m: int = 128,
     block_n: int = 128,
     block_k: int = 64,
@@ -85,7 +85,7 @@ def matmul(
     call. ``leaf`` ends Strassen's recursion. ``epilogue`` scales C by 1/8, or adds a bias to each row and takes GELU,
     in passes after the product or (``fused_epilogue``) inside Triton's kernel. ``hand_tiled`` and ``hand_mma`` are
     kernels in CUDA C++. ``tune``: Triton's autotuner chooses the tile in set-up, for this shape or for one of 256
-    cubed; the rest is the Triton kernel's.
+    cubed, or anew in each step; the rest is the Triton kernel's.
 
     FLOPs: 2mnk of the unpadded dense product; bytes: A, B and C once, as stored. The named check
     ``relative_frobenius`` is ||C - C_before|| / ||C_before||.
@@ -272,6 +272,14 @@ def _by_triton(asked: SimpleNamespace, held: _Operands) -> tuple[products.Produc
         launch()
         return held.out
 
+    def tune_and_run() -> Any:
+        found = kernels.tuned(a, b, out, held.bias, kernel=kernel)
+        kernels.product(a, b, out, held.bias, kernel=dataclasses.replace(kernel, config=found))()
+        return held.out
+
+    if asked.tune == "in_step":
+        tune_and_run()
+        return tune_and_run, {}
     facts = kernels.compiled_facts(launch, specialise=kernel.specialise)
     return run, {**facts, "config": dataclasses.asdict(kernel.config)}
 

@@ -15,7 +15,7 @@ import torch
 from aiperf.workloads.decoder import caches
 from aiperf.workloads.decoder.model import Shape
 from aiperf.workloads.decoder.offload import Offloaded
-from aiperf.workloads.llm.kept import KeptContext
+from aiperf.workloads.llm.kept import KeptContext, SentContext
 from aiperf.workloads.shared.seeded import torch_dtype
 
 
@@ -30,7 +30,7 @@ class Group:
     """Rows of the cache that no sequence uses."""
     first: Any = None
     """The token after each prompt, of spare rows too."""
-    kept: KeptContext | None = None
+    kept: KeptContext | SentContext | None = None
     """Where its context is read back from, if it is."""
 
     def wide(self, rows: Any) -> Any:
@@ -72,7 +72,7 @@ def make_cache(asked: SimpleNamespace, shape: Shape, *, batch: int, tokens: int,
         "contiguous": lambda: caches.Contiguous(room),
         "static": lambda: caches.Static(room),
         "paged": lambda: caches.Paged(room, page=asked.page_tokens, seed=asked.context.seed),
-        "offloaded": lambda: Offloaded(room, ahead=asked.kv_fetch == "ahead"),
+        "offloaded": lambda: Offloaded(room, ahead=asked.host_fetch == "ahead"),
         "windowed": lambda: caches.Windowed(room, window=asked.window, spare=spare),
     }
     return kinds[asked.kv]()

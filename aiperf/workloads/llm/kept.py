@@ -1,4 +1,4 @@
-"""A context's keys and values, kept in host memory or in a file, and read back into their cache.
+"""A context's keys and values, kept in host memory or in a file or sent through host memory, and read into their cache.
 
 What must not live here: computing them, what to evict.
 """
@@ -10,6 +10,9 @@ from pathlib import Path
 import torch
 
 from aiperf.workloads.decoder.caches import Contiguous
+
+_LIMIT = 448.0
+"""The largest number of e4m3."""
 
 
 class KeptContext:
@@ -38,4 +41,27 @@ class KeptContext:
                     done += read
         if self._host is not self._cache.kv:
             self._cache.kv.copy_(self._host, non_blocking=True)
+        self._cache.truncate(self._length)
+
+
+class SentContext:
+    """A copy of all that ``cache`` holds, on its device, sent into it through host memory each time: as computed, or in
+    fp8 (e4m3) with one scale."""
+
+    def __init__(self, cache: Contiguous, *, fp8: bool) -> None:
+        self._cache, self._length, self._source, self._fp8 = cache, cache.length, cache.kv.clone(), fp8
+        kind = torch.float8_e4m3fn if fp8 else cache.kv.dtype
+        self._arrived = torch.empty_like(cache.kv, dtype=kind) if fp8 else cache.kv
+        self._host = torch.empty(cache.kv.shape, dtype=kind, pin_memory=cache.kv.is_cuda)
+
+    def fetch(self) -> None:
+        """Round it where asked, copy it to the host and back, fill the cache."""
+        source = self._source
+        if self._fp8:
+            scale = source.abs().amax().float() / _LIMIT
+            source = (source / scale).clamp_(-_LIMIT, _LIMIT).to(self._host.dtype)
+        self._host.copy_(source, non_blocking=True)
+        self._arrived.copy_(self._host, non_blocking=True)
+        if self._fp8:
+            torch.mul(self._arrived.to(self._cache.kv.dtype), scale, out=self._cache.kv)
         self._cache.truncate(self._length)

@@ -13,8 +13,9 @@ import torch
 
 from aiperf.workloads.decoder import caches, generate
 from aiperf.workloads.decoder.model import PRESETS, Decoder, Shape, draw
+from aiperf.workloads.decoder.offload import HostLayers
 from aiperf.workloads.llm.group import Group, make_cache, make_groups
-from aiperf.workloads.llm.kept import KeptContext
+from aiperf.workloads.llm.kept import KeptContext, SentContext
 from aiperf.workloads.llm.neighbours import Neighbours
 from aiperf.workloads.llm.token_times import TokenTimes
 from aiperf.workloads.llm.ways import Ways
@@ -22,6 +23,8 @@ from aiperf.workloads.shared.seeded import own_seed, torch_dtype
 
 _CONTEXT = 64
 """Tokens that a sequence beside the prefill has already."""
+_SHOWN = 64 << 20
+"""Bytes of a cache above which only its last layer, which hangs on all others, is among the outputs."""
 _CAPTURED = 4
 """Tokens that capturing a graph writes."""
 
@@ -52,6 +55,8 @@ class Generation:
         positions = max(tokens, _CONTEXT + asked.new_tokens)
         dtype = torch_dtype(asked.dtype)
         self.model = draw(shape, seed=context.seed, max_tokens=positions, device=context.device, dtype=dtype)
+        if asked.weights == "host":
+            self.model.layers = HostLayers(self.model.layers, ahead=asked.host_fetch == "ahead")
         self.prompts = self._long(asked.sequences, asked.prompt_tokens)
         room = tokens if asked.kv == "paged" else max(tokens, asked.room_tokens)
         self.groups = make_groups(asked, shape, tokens=room)
@@ -88,7 +93,8 @@ class Generation:
             made |= {"tokens": self.neighbours.tokens, "margins": self.neighbours.margins}
         for number, group in enumerate(self.groups):
             if isinstance(group.cache, caches.Contiguous):
-                made[f"kv_{number}"] = group.cache.kv
+                kv = group.cache.kv
+                made[f"kv_{number}"] = kv if kv.nbytes <= _SHOWN else kv[:, -1:]
         return made
 
     def _draw_texts(self, seed: int) -> None:
@@ -122,8 +128,10 @@ class Generation:
         self.times.seconds()
         self.ways.restart(self.prompts)
 
-    def _kept(self, number: int, group: Group) -> KeptContext:
+    def _kept(self, number: int, group: Group) -> KeptContext | SentContext:
         assert isinstance(group.cache, caches.Contiguous)
+        if self.asked.context_from in ("wire", "wire_fp8"):
+            return SentContext(group.cache, fp8=self.asked.context_from == "wire_fp8")
         path = self.asked.context.scratch / f"context-{number}" if self.asked.context_from == "file" else None
         return KeptContext(group.cache, path)
 

@@ -28,7 +28,8 @@ def generate(
     dtype: Literal["float32", "bfloat16"] = "float32",
     feed: Literal["greedy", "forced"] = "greedy",
     kv: Literal["none", "contiguous", "static", "paged", "windowed", "offloaded"] = "contiguous",
-    kv_fetch: Literal["blocking", "ahead"] = "ahead",
+    weights: Literal["device", "host"] = "device",
+    host_fetch: Literal["blocking", "ahead"] = "ahead",
     kv_bits: int = 0,
     kv_group: int = 32,
     kv_recent: int = 0,
@@ -38,7 +39,7 @@ def generate(
     prefill_chunk: int = 0,
     decoding: int = 0,
     decoding_in: Literal["own_pass", "same_pass"] = "own_pass",
-    context_from: Literal["prefill", "host", "file"] = "prefill",
+    context_from: Literal["prefill", "host", "file", "wire", "wire_fp8"] = "prefill",
     speculation: Literal["none", "ngram", "draft", "self"] = "none",
     draft_tokens: int = 4,
     draft_layers: int = 1,
@@ -59,17 +60,18 @@ def generate(
 
     ``kv``: where keys and values of earlier tokens are. ``none`` computes them again for every token, ``static`` reads
     the whole block under a mask, ``paged`` finds pages of ``page_tokens`` by a block table and gathers them,
-    ``windowed`` keeps and sees the newest ``window`` only, ``offloaded`` keeps them in host memory, from where
-    ``kv_fetch`` copies a layer's when they are needed (``blocking``) or while the layer before computes. A cache in one
-    block has room for ``room_tokens`` a sequence, or what is used if that is more. With ``kv_bits`` 8 or 4 a contiguous
-    cache holds codes, with a scale and a minimum for each ``kv_group`` values (0: of a head), and besides the
-    ``kv_recent`` newest tokens as computed.
+    ``windowed`` keeps and sees the newest ``window`` only, ``offloaded`` keeps them in host memory. From there, as with
+    ``weights: host``, ``host_fetch`` copies a layer's when they are needed (``blocking``) or while the layer before
+    computes (``ahead``). A cache in one block has room for ``room_tokens`` a sequence, or what is used if that is more.
+    With ``kv_bits`` 8 or 4 a contiguous cache holds codes, with a scale and a minimum for each ``kv_group`` values (0:
+    of a head), and besides the ``kv_recent`` newest tokens as computed.
     ``feed: forced`` follows a given text and gives the logits at each of its positions. ``prefill_chunk`` cuts prompts
     into pieces; ``decoding`` sequences with 64 tokens each decode one token after every piece, or ``decoding_in`` the
     same pass with it, and what is left of ``new_tokens`` after the last.
 
     ``context_from``: in a prefill, all but the last token's keys and values are read back from host memory or a file
-    that set-up wrote, instead of computed.
+    that set-up wrote, instead of computed; or sent by another cache on the device through host memory (``wire``), in
+    fp8 with one scale (``wire_fp8``).
 
     Latencies: ``ttft`` from the start of an iteration, ``inter_token`` from pass to pass (of ``decoding`` sequences
     where there are any; not of speculation, whose tokens come several at once).
@@ -145,6 +147,9 @@ def _check(asked: SimpleNamespace) -> None:
         raise ValueError("graph needs kv static: a graph reads and writes the same addresses each time")
     if (asked.sizes or asked.buckets) and (asked.kv != "static" or asked.phase != "decode"):
         raise ValueError("sizes and buckets need phase decode and kv static")
+    special = asked.precision != "same" or asked.depth != "full" or asked.acceptance or asked.kv == "static"
+    if asked.weights == "host" and special:
+        raise ValueError("weights host needs precision same, depth full, no acceptance and no static kv")
     _check_precision(asked)
     _check_cache(asked)
     _check_ways(asked)
@@ -240,6 +245,11 @@ def _work(asked: SimpleNamespace) -> Work:
     device = asked.context.device
     peaks: dict[str, Any] = memory_peak(device, moved=moved, working_set=weights)
     peaks |= gemm_peak(device, asked.dtype, flops)
+    fetched = groups * passes * layers * shape.layer_parameters * element if asked.weights == "host" else 0.0
+    if asked.kv == "offloaded" and asked.phase == "decode":
+        fetched += asked.sequences * (read - new) * shape.kv_bytes(element)
+    if fetched and device.startswith("cuda"):
+        peaks["h2d"] = float(fetched)
     return Work(bytes=moved, flops=flops, items=items, item="tokens", peaks=peaks)
 
 

@@ -29,11 +29,11 @@ class Bank:
     down: Any
 
     @classmethod
-    def draw(cls, context: Context, *, experts: int, hidden: int, inner: int, dtype: Any) -> Bank:
-        """Weights that depend on the seed alone, scaled so that rows keep their size."""
+    def draw(cls, context: Context, *, experts: int, hidden: int, inner: int, dtype: Any, host: bool = False) -> Bank:
+        """Weights that depend on the seed alone, scaled so that rows keep their size; on ``host`` or device."""
 
         def weights(name: str, outputs: int, inputs: int) -> Any:
-            drawn = empty(context, (experts, outputs, inputs), dtype)
+            drawn = empty(context, (experts, outputs, inputs), dtype, host=host, pinned=host and context.on_gpu)
             fill_normal(drawn, seed=context.seed, name=name)
             return drawn.mul_(inputs**-0.5)
 
@@ -57,6 +57,7 @@ class Bank:
 
     def mixed(self, x: Any, chosen: Any, weights: Any) -> Any:
         """Rows [tokens, hidden] through the experts chosen for each, [tokens, n], mixed by ``weights``; in float64."""
+        x, chosen, weights = (array.to(self.up.device) for array in (x, chosen, weights))
         total = torch.zeros(x.shape, dtype=torch.float64, device=x.device)
         for expert in chosen.unique().tolist():
             wide = Bank(*(weight[expert : expert + 1].double() for weight in (self.up, self.gate, self.down)))
@@ -64,6 +65,27 @@ class Bank:
             took = share[:, 0] != 0
             total[took] += share[took] * wide.run_one(0, x[took].double())
         return total
+
+
+class Swapped:
+    """The first ``resident`` experts of a bank on the device; the others stay in host memory, and each of them that has
+    rows is copied into the one place on the device that they share."""
+
+    def __init__(self, bank: Bank, *, resident: int, device: Any) -> None:
+        self._far, self._resident = bank, resident
+        weights = (bank.up, bank.gate, bank.down)
+        self._near = Bank(*(weight[:resident].to(device) for weight in weights))
+        self._place = Bank(*(torch.empty_like(weight[:1], device=device) for weight in weights))
+        self.count, self.fetched = bank.count, 0
+
+    def run_one(self, expert: int, rows: Any) -> Any:
+        """Rows through one expert."""
+        if expert < self._resident:
+            return self._near.run_one(expert, rows)
+        for name in ("up", "gate", "down"):
+            getattr(self._place, name)[0].copy_(getattr(self._far, name)[expert], non_blocking=True)
+        self.fetched += 1
+        return self._place.run_one(0, rows)
 
 
 @dataclass(frozen=True)
@@ -87,7 +109,7 @@ class Whole:
         return inner @ self.down.t()
 
 
-Run = Callable[[Any, Any, Bank], Any]
+Run = Callable[[Any, Any, Any], Any]
 """(rows sorted by expert, rows per expert, experts) -> results, row for row."""
 
 

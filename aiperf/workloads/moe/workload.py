@@ -62,6 +62,7 @@ def layer(
     top_k: int = 2,
     skew: float = 0.0,
     capacity: float = 0.0,
+    resident: int = -1,
     execution: Literal["loop", "streams", "grouped", "dense"] = "loop",
     exchange: Literal["none", "blocking"] = "none",
     dtype: Literal["float32", "bfloat16"] = "float32",
@@ -73,7 +74,8 @@ def layer(
     next-best expert. ``execution``: one expert after the other, each on one of 8 streams (GPU), all by grouped matrix
     products (GPU, bfloat16), or ``dense``: every token through one layer of all experts' parameters, the hidden units
     of experts that were not chosen multiplied by zero. ``exchange: blocking`` deals the experts out to the ranks and
-    sends rows there and back by two all-to-alls; on the CPU a rank then computes on one thread.
+    sends rows there and back by two all-to-alls; on the CPU a rank then computes on one thread. Only the first
+    ``resident`` experts (-1: all) stay on the device; the others are copied from host memory when a token needs them.
 
     Outputs: the mixed rows in order, the experts of each token, by how many each was handled, and some of the tokens,
     for the check. FLOPs: 2 x 3 x hidden x expert_hidden for each token and expert that it goes to, over all ranks.
@@ -99,8 +101,11 @@ def _workload(asked: SimpleNamespace, ranks: int) -> Workload:
     context, hidden, tokens, experts, top_k = asked.context, asked.hidden, asked.tokens, asked.experts, asked.top_k
     on_gpu, kind = context.on_gpu, getattr(torch, asked.dtype)
     x = empty(context, (tokens, hidden), kind)
-    bank = running.Bank.draw(context, experts=experts, hidden=hidden, inner=asked.expert_hidden, dtype=kind)
-    mine = bank.share(context.rank if ranks > 1 else 0, ranks)
+    far, sizes = asked.resident >= 0, {"experts": experts, "hidden": hidden, "inner": asked.expert_hidden}
+    bank = running.Bank.draw(context, **sizes, dtype=kind, host=far)
+    mine: Any = bank.share(context.rank if ranks > 1 else 0, ranks)
+    if far:
+        mine = running.Swapped(bank, resident=asked.resident, device=x.device)
     places = routing.capacity_of(tokens, experts, top_k, asked.capacity)
     router = _Router.draw(asked, places)
     run = running.runner(asked.execution, context.device)
@@ -134,6 +139,7 @@ def _workload(asked: SimpleNamespace, ranks: int) -> Workload:
             "ranks": ranks,
             "own_experts": mine.count,
             "places": places,
+            "resident": asked.experts if asked.resident < 0 else asked.resident,
             "threads": torch.get_num_threads(),
         },
     )
@@ -157,6 +163,8 @@ def _check(asked: SimpleNamespace) -> None:
         raise ValueError(f"top_k is {top_k}; it must lie between 1 and the number of experts, {experts}")
     if capacity and capacity < 1:
         raise ValueError(f"a capacity factor of {capacity} leaves too few places; it must be 1 or more, or 0 for none")
+    if asked.resident != -1 and (not 0 <= asked.resident < experts or asked.execution != "loop" or exchange != "none"):
+        raise ValueError("resident must be -1 (all) or below experts, with execution loop and no exchange")
     if exchange == "blocking" and (ranks < 2 or experts % ranks):
         raise ValueError("exchange: blocking needs ranks: 2 or more, and experts that can be dealt out equally")
     if asked.execution == "dense" and (capacity or exchange != "none"):
@@ -202,9 +210,7 @@ class _Router:
 class _Pass:
     """A rank's tokens to their experts and back in order, into tensors that stay where they are."""
 
-    def __init__(
-        self, x: Any, router: _Router, mine: running.Bank, run: running.Run, *, ranks: int, dense: bool
-    ) -> None:
+    def __init__(self, x: Any, router: _Router, mine: Any, run: running.Run, *, ranks: int, dense: bool) -> None:
         self._x, self._router, self._mine, self._run, self._ranks = x, router, mine, run, ranks
         self._experts = len(router.bias)
         self._whole = running.Whole.of(mine) if dense else None
@@ -216,6 +222,8 @@ class _Pass:
 
     def step(self) -> None:
         """The timed region."""
+        if isinstance(self._mine, running.Swapped):
+            self._mine.fetched = 0
         with torch.no_grad():
             self._mix()
 
@@ -253,5 +261,8 @@ class _Pass:
         return {"out": self._out, "experts": self._chosen, "handled": self._handled, "probed": self._probed}
 
     def counters(self) -> dict[str, float]:
-        """Rows that this rank's experts handled in the last step."""
-        return {} if self._load is None else {"own_rows": float(self._load.sum())}
+        """Rows that this rank's experts handled in the last step, and how many experts were copied for it."""
+        if self._load is None:
+            return {}
+        fetched = {"fetched_experts": float(self._mine.fetched)} if isinstance(self._mine, running.Swapped) else {}
+        return {"own_rows": float(self._load.sum())} | fetched

@@ -11,10 +11,13 @@ from typing import Any
 
 import torch
 
+from aiperf.workloads.quant import few_bits
+from aiperf.workloads.quant.few_bits import GROUP as GROUP
 from aiperf.workloads.shared.tried import attempt, tried
+from aiperf.workloads.shared.triton_gemm import need_triton
 
-GROUP = 128
-"""Neighbours of a row that share a scale and a zero in 4-bit weights."""
+_PRODUCTS = (("int8", "int8"), ("fp8", "fp8"), ("int4", "float"), ("int4_symmetric", "fp8"))
+"""(weights, activations) that a product takes as they are."""
 _LIMIT = {"int8": 127.0, "fp8": 448.0}
 _INNER_TILES = 8
 _UNPACKED = "torch cannot pack 4-bit weights here"
@@ -27,7 +30,7 @@ class Stored:
     kind: str
     codes: Any
     scale: Any
-    """int8: [n]; fp8: one; int4: scale and zero, [k / 128, n, 2]."""
+    """int8: [n]; fp8: one; int4: scale and zero, [k / 128, n, 2]; int4_symmetric: [k / 128, n]."""
     packed: Any = None
     """int4 only: the codes in the order that torch's product reads."""
 
@@ -39,10 +42,12 @@ class Stored:
 
 
 def store(weight: Any, kind: str) -> Stored:
-    """Round a weight to nearest: int8 with a scale a row, fp8 (e4m3) with one scale, int4 by groups. Raises SkipSide
-    where torch cannot pack 4-bit weights."""
+    """Round a weight to nearest: int8 with a scale a row, fp8 (e4m3) with one scale, int4 by groups, with a zero of
+    their own or symmetric. Raises SkipSide where torch cannot pack 4-bit weights."""
     if kind == "int4":
         return _store_int4(weight)
+    if kind == "int4_symmetric":
+        return Stored(kind, *few_bits.packed(weight))
     wide = weight.float()
     if kind == "int8":
         scale = wide.abs().amax(dim=1) / _LIMIT[kind]
@@ -74,6 +79,8 @@ def restored(stored: Stored, dtype: Any) -> Any:
         return stored.codes.to(dtype) * stored.scale[:, None].to(dtype)
     if stored.kind == "fp8":
         return stored.codes.to(dtype) * stored.scale.to(dtype)
+    if stored.kind == "int4_symmetric":
+        return few_bits.unpacked(stored.codes, stored.scale, dtype)
     n, k = stored.codes.shape
     scale, zero = (x.transpose(0, 1)[:, :, None] for x in stored.scale.to(dtype).unbind(2))
     return ((stored.codes.view(n, k // GROUP, GROUP).to(dtype) - 8) * scale + zero).view(n, k)
@@ -84,6 +91,14 @@ def activation_scale(x: Any, kind: str) -> Any:
     return x.abs().amax().float() / _LIMIT[kind]
 
 
+def delayed_scale(x: Any, history: Any, kind: str) -> Any:
+    """The largest scale of earlier steps, newest first in ``history``, where that of x takes its place; rounding does
+    not wait for x's own."""
+    scale = history.amax()
+    history.copy_(torch.cat((activation_scale(x, kind)[None], history[:-1])))
+    return scale
+
+
 def rounded(x: Any, scale: Any, kind: str) -> Any:
     """Activations as codes; values past the scale are clipped."""
     limit = _LIMIT[kind]
@@ -92,10 +107,11 @@ def rounded(x: Any, scale: Any, kind: str) -> Any:
 
 
 def product(x: Any, weight: Callable[[], Stored], scale: Callable[[], Any], *, activations: str) -> Callable[[], Any]:
-    """X [m, k] times the stored weight, by the product of torch that reads it as it is stored; a new [m, n]. Raises
-    ValueError unless ``activations`` is int8 or fp8 as the weight, or float beside int4."""
+    """X [m, k] times the stored weight, by a product that reads it as it is stored; a new [m, n]. Raises ValueError
+    unless ``activations`` is int8 or fp8 as the weight, float beside int4, or fp8 beside int4_symmetric, and SkipSide
+    where there is no such product."""
     kind = weight().kind
-    if (kind, activations) not in (("int8", "int8"), ("fp8", "fp8"), ("int4", "float")):
+    if (kind, activations) not in _PRODUCTS:
         raise ValueError(
             f"{kind} weights with {activations} activations have no product of their own; try fused: false"
         )
@@ -115,6 +131,13 @@ def product(x: Any, weight: Callable[[], Stored], scale: Callable[[], Any], *, a
         multiply = torch._weight_int4pack_mm if x.is_cuda else torch._weight_int4pack_mm_for_cpu
         return multiply(x, stored.packed, GROUP, stored.scale)
 
+    def by_few_bits() -> Any:
+        stored, step = weight(), scale()
+        return few_bits.product(rounded(x, step, "fp8"), step, stored.codes, stored.scale, dtype=x.dtype)
+
+    if kind == "int4_symmetric":
+        need_triton(str(x.device))
+        return by_few_bits
     run = {"int8": by_int8, "fp8": by_fp8, "int4": by_int4}[kind]
     return tried(run, f"torch's {kind} product does not take these operands here")
 

@@ -15,7 +15,10 @@ from aiperf.workloads.contract import Context, Work, Workload
 from aiperf.workloads.quant import schemes
 from aiperf.workloads.shared.agreement import relative_frobenius
 from aiperf.workloads.shared.seeded import Charge, draw_on_device, empty, memory_charge, torch_dtype
+from aiperf.workloads.shared.tried import tried
 
+_HISTORY = 1024
+"""Steps whose scales a delayed one is chosen from."""
 _FEW = 64
 """Rows below which reading the weight binds the layer, not the product."""
 
@@ -26,17 +29,20 @@ def linear(
     m: int = 1,
     n: int = 4096,
     k: int = 4096,
-    weights: Literal["float", "int8", "int4", "fp8"] = "float",
+    weights: Literal["float", "int8", "int4", "int4_symmetric", "fp8"] = "float",
     activations: Literal["float", "int8", "fp8"] = "float",
-    activation_scale: Literal["static", "dynamic"] = "static",
+    activation_scale: Literal["static", "dynamic", "delayed"] = "static",
     fused: bool = True,
+    compiled: bool = False,
 ) -> Workload:
     """One layer y = x W^T without bias: x [m, k], W [n, k], y [m, n]; book, chapters 13 and 16.
 
     ``float`` is bfloat16 on a GPU and beside 4-bit weights, else float32. Weights are rounded to nearest in set-up:
-    int8 with a scale a row, fp8 (e4m3) with one scale, int4 with scale and zero for each 128 neighbours. Activations
+    int8 with a scale a row, fp8 (e4m3) with one scale, int4 with scale and zero for each 128 neighbours, or with a
+    scale alone (``int4_symmetric``), which a Triton kernel of our own multiplies with fp8 activations. Activations
     are rounded in the step, with one scale: ``static`` is the largest value seen in set-up, ``dynamic`` is sought anew
-    in each step. ``fused`` multiplies what is stored; otherwise it is turned back into floats by passes of their own.
+    in each step, ``delayed`` is the largest of 1024 steps before, to which the step adds its own. ``fused`` multiplies
+    what is stored; otherwise it is turned back into floats by passes of their own. ``compiled``: by torch.compile.
 
     FLOPs: 2mnk; bytes: the weight as stored with its scales, x and y. The named check ``relative_frobenius`` is
     ||y - y_before|| / ||y_before||.
@@ -53,10 +59,13 @@ def linear(
             held["weight"] = schemes.store(w, weights)
         if activations != "float":
             held["scale"] = schemes.activation_scale(x, activations)
+            held["history"] = held["scale"].repeat(_HISTORY)
 
     redraw(context.seed)
 
     def scale() -> Any:
+        if activation_scale == "delayed":
+            return schemes.delayed_scale(x, held["history"], activations)
         return schemes.activation_scale(x, activations) if activation_scale == "dynamic" else held["scale"]
 
     if weights == "float":
@@ -64,6 +73,8 @@ def linear(
     else:
         make = schemes.product if fused else schemes.separate
         multiply = make(x, lambda: held["weight"], scale, activations=activations)
+    if compiled:
+        multiply = tried(torch.compile(multiply, dynamic=False), "torch.compile does not take this layer here")
     latest: dict[str, Any] = {}
 
     def step() -> None:
@@ -90,7 +101,7 @@ def linear(
 
 
 def _check(m: int, n: int, k: int, *, weights: str, activations: str, fused: bool) -> None:
-    if min(m, n, k) < 1 or (weights == "int4" and k % schemes.GROUP):
+    if min(m, n, k) < 1 or (weights.startswith("int4") and k % schemes.GROUP):
         raise ValueError(f"m, n, k are {m}, {n}, {k}; each must be 1 or more, and k in groups of 128 for int4")
     if weights == "float" and activations != "float":
         raise ValueError(f"{activations} activations need quantised weights")
