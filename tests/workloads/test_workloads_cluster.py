@@ -23,6 +23,8 @@ from aiperf.workloads.cluster.routes.least_requests import least_requests
 from aiperf.workloads.cluster.routes.length_balanced import LengthBalanced
 from aiperf.workloads.cluster.routes.longest_prefix import longest_prefix
 from aiperf.workloads.cluster.routes.round_robin import round_robin
+from aiperf.workloads.cluster.shifts.capacity_aware import CapacityAware
+from aiperf.workloads.cluster.shifts.fixed import fixed
 from aiperf.workloads.contract import Context
 from aiperf.workloads.decoder.model import PRESETS
 from aiperf.workloads.engine.answers import same_answers
@@ -38,6 +40,14 @@ _SIDES = {
     "arriving": {**_SMALL, "rate": 400.0, "route": "least_requests"},
     "split": {**_SMALL, "roles": "1p1d"},
     "split_small_pool": {**_SMALL, "roles": "1p1d", "kv_pool": 0.1, "prompt_tokens": [6, 9], "new_tokens": [24, 40]},
+    "changing": {
+        **_SMALL,
+        "requests": 60,
+        "roles": "1p1d",
+        "roles_change": True,
+        "lengths": "shifting",
+        "new_tokens": [3, 9],
+    },
     "local": {**_SMALL, "roles": "1p1d", "prefill_at": "decode_worker"},
     "talk": _TALK,
     "talk_prefix": {**_TALK, "route": "prefix"},
@@ -65,7 +75,7 @@ def found(tmp_path_factory):
 
 def _by_one_worker(params):
     """What a cluster of one gives, which is an engine of its own."""
-    alone = {"roles": "mixed", "prefill_at": "prefill_worker", "rate": 0.0, "kv_pool": 6.0}
+    alone = {"roles": "mixed", "prefill_at": "prefill_worker", "roles_change": False, "rate": 0.0, "kv_pool": 6.0}
     workload = cluster(Context(seed=3), **{**params, **alone})
     workload.redraw(9)
     workload.step()
@@ -173,8 +183,8 @@ def demand(number=0, prompt=8, new=4):
 
 
 def view(rank, *, prompts=(), given=0, known=(), prefills=True, decodes=True):
-    under_way = {number: demand(number, prompt) for number, prompt in enumerate(prompts)}
-    return WorkerView(rank, prefills, decodes, under_way, given, set(known))
+    mine = {number: demand(number, prompt) for number, prompt in enumerate(prompts)}
+    return WorkerView(rank, prefills, decodes, mine if prefills else {}, mine if decodes else {}, given, set(known))
 
 
 def test_round_robin_goes_round_whatever_is_under_way():
@@ -233,6 +243,24 @@ def test_long_prompts_move_and_shorter_ones_while_many_decode(prompt, queue, str
     assert not never(demand(prompt=prompt), pages, views)
 
 
+def test_workers_help_where_a_queue_is_long_until_it_is_short():
+    first, second = view(0, decodes=False), view(1, prefills=False)
+    shift = CapacityAware([first, second])
+
+    def roles(prompts, streams):
+        first.prompts, second.streams = (dict.fromkeys(range(n), demand()) for n in (prompts, streams))
+        shift([first, second])
+        return (first.prefills, first.decodes), (second.prefills, second.decodes)
+
+    own, helped, helps = ((True, False), (False, True)), ((True, False), (True, True)), ((True, True), (False, True))
+    asked = [(7, 0), (8, 0), (3, 0), (2, 0), (0, 15), (0, 16), (0, 5), (0, 4)]
+    assert [roles(*queues) for queues in asked] == [own, helped, helped, own, own, helps, helps, own]
+
+
+def test_a_worker_that_helped_is_not_lost_to_its_own_role(found):
+    assert 0 < found[0]["changing"]["count.handed_requests"] < _SIDES["changing"]["requests"]
+
+
 @pytest.mark.parametrize("roles", ["1p2d", "2d", "0p2d", "p1d1", ""])
 def test_roles_that_are_not_those_of_the_ranks_are_named(roles):
     with pytest.raises(ValueError, match=f'roles "{roles}" are not those of 2 ranks'):
@@ -244,6 +272,7 @@ def test_roles_that_are_not_those_of_the_ranks_are_named(roles):
     ("params", "named"),
     [
         ({"prefill_at": "conditional"}, "needs roles such as 1p1d"),
+        ({"roles_change": True}, "needs roles such as 1p1d"),
         ({"lengths": "conversations", "sessions": 9}, "sessions must be 1 or more, and no more than requests"),
         ({"roles": "1p1d"}, "not those of 1 ranks"),
         ({"requests": 0}, "requests is 0"),
@@ -260,17 +289,18 @@ def test_what_does_not_go_together_is_named(params, named):
 def test_whoever_decodes_hears_of_a_request_before_its_prompt_is_computed():
     ends = [Pipe(), Pipe()]
     views = sides.views_of("1p1d", 2)
-    router = Router([end for _, end in ends], views, round_robin, least_requests, always, page=4)
+    router = Router([end for _, end in ends], views, round_robin, least_requests, always, fixed, page=4)
     router._give(demand(0), list(range(8)))
     router._give(demand(1, new=1), list(range(8)))
     assert [ends[1][0].recv(), ends[0][0].recv(), ends[0][0].recv()] == [Expect(0, 0), Serve(0, 1), Serve(1, None)]
     assert not ends[1][0].poll()
-    assert [list(one.under_way) for one in views] == [[0, 1], [0]]
+    assert [list(one.prompts) for one in views] == [[0, 1], []]
+    assert [list(one.streams) for one in views] == [[1], [0]]
 
 
 def test_a_worker_that_goes_away_ends_the_iteration_of_the_others():
     gone, stays = Pipe(), Pipe()
-    router = Router([gone[1], stays[1]], sides.views_of("mixed", 2), round_robin, least_requests, always, page=4)
+    router = Router([gone[1], stays[1]], sides.views_of("mixed", 2), round_robin, least_requests, always, fixed, page=4)
     inbox = Inbox(stays[0], None, "cpu")
     gone[0].close()
     with pytest.raises(EOFError):

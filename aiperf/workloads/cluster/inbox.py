@@ -63,12 +63,17 @@ class Inbox:
     def _receive(self, source: int) -> None:
         """In the order in which ``source`` was given them. The next one is asked for before it is there."""
         assert self._handover is not None
-        if self._device.type == "cuda":
+        on_gpu = self._device.type == "cuda"
+        if on_gpu:
             torch.cuda.set_device(self._device)
-        while True:
-            number = self._expected[source].get()
-            demand, prompt = self._asked(number)
-            self._came.put(self._handover.receive(demand, prompt, source))
+        # Of its own: on the engine's stream every pass would wait for what has not come yet.
+        with torch.cuda.stream(torch.cuda.Stream(self._device) if on_gpu else None):
+            while True:
+                demand, prompt = self._asked(self._expected[source].get())
+                one = self._handover.receive(demand, prompt, source)
+                if on_gpu:
+                    one.brought.record_stream(torch.cuda.default_stream(self._device))
+                self._came.put(one)
 
     def _asked(self, number: int) -> tuple[Demand, list[int]]:
         demand = self.demands[number]

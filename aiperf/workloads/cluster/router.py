@@ -25,17 +25,27 @@ class WorkerView:
     prefills: bool
     """Whether it computes prompts, for itself or for others."""
     decodes: bool
-    under_way: dict[int, Demand] = field(default_factory=dict)
-    """Requests that it was given and that have not left it, those among them whose prompt is still elsewhere."""
+    prompts: dict[int, Demand] = field(default_factory=dict)
+    """Requests whose prompts it was given to compute, and that have not left it."""
+    streams: dict[int, Demand] = field(default_factory=dict)
+    """Requests that it was given to decode, those among them whose prompt is still elsewhere."""
     given: int = 0
     known: set[bytes] = field(default_factory=set)
     """Pages of the prompts that it was given (``page_keys``): what its prefix cache should hold."""
+
+    @property
+    def under_way(self) -> dict[int, Demand]:
+        """All that it has."""
+        return self.prompts | self.streams
 
 
 Route = Callable[[Demand, Sequence[bytes], Sequence[WorkerView]], WorkerView]
 """(request, its prompt's pages, workers that may take it) -> the one that gets it."""
 Offload = Callable[[Demand, Sequence[bytes], Sequence[WorkerView]], bool]
 """(request, its prompt's pages, all workers) -> whether a prefill worker computes its prompt."""
+
+Shift = Callable[[Sequence[WorkerView]], None]
+"""(all workers): sets their roles."""
 
 
 @dataclass
@@ -48,8 +58,9 @@ class Router:
     route: Route
     """Among those that compute prompts."""
     decode_route: Route
-    """Among those that decode, for a prompt that is computed elsewhere."""
+    """Among those that decode."""
     offload: Offload
+    shift: Shift
     page: int
 
     def run(self, demands: Sequence[Demand], prompts: Sequence[Sequence[int]]) -> None:
@@ -74,23 +85,27 @@ class Router:
             timeout = max(0.0, coming[-1].at - (time.perf_counter() - began)) if coming else None
             for link in select.select(self.links, [], [], timeout)[0]:
                 gone = link.recv()
-                del self.views[self.links.index(link)].under_way[gone.number]
+                view = self.views[self.links.index(link)]
+                view.prompts.pop(gone.number, None)
+                if gone.answered:
+                    del view.streams[gone.number]
                 left -= gone.answered
         for link in self.links:
             link.send(IterationEnd())
 
     def _give(self, demand: Demand, prompt: Sequence[int]) -> None:
+        self.shift(self.views)
         pages = page_keys(prompt, self.page)
         decoders = [one for one in self.views if one.decodes]
         if self.offload(demand, pages, self.views):
             first = self.route(demand, pages, [one for one in self.views if one.prefills])
-            last = first if first.decodes else self.decode_route(demand, pages, decoders)
+            last = self.decode_route(demand, pages, decoders)
         else:
             first = last = self.decode_route(demand, pages, decoders)
         if demand.new_tokens == 1:
             last = first  # nothing is left to decode
+        first.prompts[demand.number] = last.streams[demand.number] = demand
         for worker in {first.rank: first, last.rank: last}.values():
-            worker.under_way[demand.number] = demand
             worker.given += 1
         first.known.update(pages)
         if last is first:

@@ -25,6 +25,8 @@ from aiperf.workloads.cluster.routes.least_requests import least_requests
 from aiperf.workloads.cluster.routes.length_balanced import LengthBalanced
 from aiperf.workloads.cluster.routes.longest_prefix import longest_prefix
 from aiperf.workloads.cluster.routes.round_robin import round_robin
+from aiperf.workloads.cluster.shifts.capacity_aware import CapacityAware
+from aiperf.workloads.cluster.shifts.fixed import fixed
 from aiperf.workloads.contract import Workload
 from aiperf.workloads.decoder.model import Shape
 from aiperf.workloads.engine.pages import BrokenBooks
@@ -78,7 +80,7 @@ class ClusterSide(EngineSide):
             context.process_group(backend)
             group = dist.new_group(backend="gloo") if backend == "nccl" else None
         self._group, self.backend = group, backend
-        pairs = [(a.rank, b.rank) for a in views for b in views if not a.decodes and b.decodes]
+        pairs = [(a.rank, b.rank) for a in views for b in views if a is not b and self._hands_over(a, b)]
         self.handover = Handover(context.rank, self.shape, context.device, pairs) if pairs else None
         link, self._links = connect(context.rank, context.world_size, host=context.store_host, group=group)
         self._inbox = Inbox(link, self.handover, context.device)
@@ -108,7 +110,14 @@ class ClusterSide(EngineSide):
         asked = self._asked
         views = views_of(asked.roles, asked.context.world_size)
         route = route_of(asked, self.shape)
-        return Router(self._links, views, route, least_requests, offload_of(asked), asked.page_tokens)
+        shift = CapacityAware(views) if asked.roles_change else fixed
+        if asked.roles == "mixed":  # whoever gets a request does all of it
+            return Router(self._links, views, route, route, never, shift, asked.page_tokens)
+        return Router(self._links, views, route, least_requests, offload_of(asked), shift, asked.page_tokens)
+
+    def _hands_over(self, one: WorkerView, other: WorkerView) -> bool:
+        """Whether a request may go from one to the other."""
+        return self._asked.roles_change or (other.decodes and not one.decodes)
 
     def _gathered(self) -> list[Running]:
         """The answers of all ranks, and what each counted."""

@@ -195,6 +195,7 @@ def cluster(
     roles: str = "mixed",
     route: Literal["round_robin", "least_requests", "prefix", "length_balanced"] = "round_robin",
     prefill_at: Literal["prefill_worker", "decode_worker", "conditional"] = "prefill_worker",
+    roles_change: bool = False,
     max_batch: int = 8,
     prefill_chunk: int = 0,
     page_tokens: int = 16,
@@ -211,7 +212,8 @@ def cluster(
     ``roles: mixed``: every worker computes prompts and decodes. ``1p1d``, ``2p1d`` and so on: the first ones compute
     prompts and hand keys and values over to the others, which decode, by the ranks' process group (Gloo on CPUs, NCCL
     on GPUs), with a checksum. ``prefill_at``: prompts are computed by prefill workers, where they are decoded, or
-    ``conditional``: long ones, and shorter ones while many decode, by prefill workers.
+    ``conditional``: long ones, and shorter ones while many decode, by prefill workers. With ``roles_change`` workers of
+    one role take on the other while its queue is long.
 
     ``route``: among workers that compute prompts: each in turn, the one with the fewest requests under way, with most
     of the prompt in its prefix cache, or with the least prompt work. A decode worker is the one with the fewest.
@@ -236,6 +238,8 @@ def cluster(
 def _check_cluster(asked: SimpleNamespace) -> None:
     if asked.roles == "mixed" and asked.prefill_at != "prefill_worker":
         raise ValueError(f"prefill_at: {asked.prefill_at} needs roles such as 1p1d; in mixed roles all workers do both")
+    if asked.roles == "mixed" and asked.roles_change:
+        raise ValueError("roles_change needs roles such as 1p1d; in mixed roles all workers do both")
     if asked.lengths == "conversations" and not 1 <= asked.sessions <= asked.requests:
         raise ValueError("sessions must be 1 or more, and no more than requests")
 
