@@ -3,6 +3,7 @@ sent; routers, rules and hand-over by themselves."""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import Pipe
 from types import SimpleNamespace
 
@@ -14,7 +15,7 @@ from gang_of_two import run_gang
 from aiperf.workloads.cluster import handover as handovers
 from aiperf.workloads.cluster import side as sides
 from aiperf.workloads.cluster.inbox import Inbox, RouterGone
-from aiperf.workloads.cluster.messages import Expect, Serve
+from aiperf.workloads.cluster.messages import Begin, Departure, Expect, IterationEnd, Serve, WorkerReady
 from aiperf.workloads.cluster.offloads.always import always
 from aiperf.workloads.cluster.offloads.conditional import Conditional
 from aiperf.workloads.cluster.offloads.never import never
@@ -296,6 +297,20 @@ def test_whoever_decodes_hears_of_a_request_before_its_prompt_is_computed():
     assert not ends[1][0].poll()
     assert [list(one.prompts) for one in views] == [[0, 1], []]
     assert [list(one.streams) for one in views] == [[1], [0]]
+
+
+def test_the_iteration_ends_when_every_worker_has_said_what_left_it():
+    (prefill, first), (decode, second) = Pipe(), Pipe()
+    router = Router([first, second], sides.views_of("1p1d", 2), round_robin, least_requests, always, fixed, page=4)
+    prefill.send(WorkerReady()), decode.send(WorkerReady())
+    with ThreadPoolExecutor(1) as beside:
+        ended = beside.submit(router.run, [demand()], [[1] * 8])
+        assert [type(decode.recv()) for _ in range(2)] == [Begin, Expect]
+        decode.send(Departure(0, answered=True))
+        assert not decode.poll(0.05)
+        prefill.send(Departure(0, answered=False))
+        ended.result(timeout=10)
+    assert decode.recv() == IterationEnd()
 
 
 def test_a_worker_that_goes_away_ends_the_iteration_of_the_others():

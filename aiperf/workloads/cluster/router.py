@@ -76,20 +76,19 @@ class Router:
     def _run(self, coming: list[Demand], prompts: Sequence[Sequence[int]]) -> None:
         for link in self.links:
             link.recv()
-        began, left = time.perf_counter(), len(coming)
+        began = time.perf_counter()
         for link in self.links:
             link.send(Begin(began))
-        while left:
+        # An answer may be whole before the worker that handed the request over says that it has left.
+        while coming or any(one.prompts or one.streams for one in self.views):
             while coming and coming[-1].at <= time.perf_counter() - began:
                 self._give(one := coming.pop(), prompts[one.number][: one.prompt_tokens])
             timeout = max(0.0, coming[-1].at - (time.perf_counter() - began)) if coming else None
             for link in select.select(self.links, [], [], timeout)[0]:
-                gone = link.recv()
-                view = self.views[self.links.index(link)]
+                gone, view = link.recv(), self.views[self.links.index(link)]
                 view.prompts.pop(gone.number, None)
                 if gone.answered:
                     del view.streams[gone.number]
-                left -= gone.answered
         for link in self.links:
             link.send(IterationEnd())
 
