@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from threading import Thread
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 
 from aiperf.workloads.cluster.handover import Handover
-from aiperf.workloads.cluster.messages import Begin, Departure, Expect, IterationEnd, Serve, WorkerReady
+from aiperf.workloads.cluster.messages import Begin, Departure, Expect, IterationEnd, Serve, WorkerLost, WorkerReady
 from aiperf.workloads.engine.demands import Demand
 from aiperf.workloads.engine.pages import BrokenBooks
 from aiperf.workloads.engine.running import Running
@@ -118,6 +119,11 @@ class Inbox:
             raise message
         else:
             raise RouterGone(f"{type(message).__name__}: {message}") from message
+
+    def give_up(self, error: Exception) -> None:
+        """Tell the router that the engine failed, for nobody to wait for it."""
+        with suppress(OSError):
+            self._link.send(WorkerLost(f"{type(error).__name__}: {error}"))
 
     def leave(self, one: Running, kv: Any) -> None:
         """Send a request that the engine hands over to who decodes it, and tell the router of any that leaves."""

@@ -53,6 +53,13 @@ class Departure:
 
 
 @dataclass(frozen=True)
+class WorkerLost:
+    """Worker: its engine failed, so that no iteration can end."""
+
+    fault: str
+
+
+@dataclass(frozen=True)
 class IterationEnd:
     """Router: all requests are answered; or why none will be any more."""
 

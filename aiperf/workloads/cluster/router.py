@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
+from typing import Any
 
-from aiperf.workloads.cluster.messages import Begin, Expect, IterationEnd, Serve
+from aiperf.workloads.cluster.messages import Begin, Expect, IterationEnd, Serve, WorkerLost
 from aiperf.workloads.engine.demands import Demand
 from aiperf.workloads.engine.prefix import page_keys
 
@@ -75,7 +76,7 @@ class Router:
 
     def _run(self, coming: list[Demand], prompts: Sequence[Sequence[int]]) -> None:
         for link in self.links:
-            link.recv()
+            _heard(link)
         began = time.perf_counter()
         for link in self.links:
             link.send(Begin(began))
@@ -85,7 +86,7 @@ class Router:
                 self._give(one := coming.pop(), prompts[one.number][: one.prompt_tokens])
             timeout = max(0.0, coming[-1].at - (time.perf_counter() - began)) if coming else None
             for link in select.select(self.links, [], [], timeout)[0]:
-                gone, view = link.recv(), self.views[self.links.index(link)]
+                gone, view = _heard(link), self.views[self.links.index(link)]
                 view.prompts.pop(gone.number, None)
                 if gone.answered:
                     del view.streams[gone.number]
@@ -112,3 +113,11 @@ class Router:
         else:
             self.links[last.rank].send(Expect(demand.number, first.rank))
             self.links[first.rank].send(Serve(demand.number, last.rank))
+
+
+def _heard(link: Connection) -> Any:
+    """What a worker says. Raises RuntimeError where that is that it failed."""
+    message = link.recv()
+    if isinstance(message, WorkerLost):
+        raise RuntimeError(message.fault)
+    return message

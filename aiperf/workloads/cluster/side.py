@@ -101,6 +101,9 @@ class ClusterSide(EngineSide):
             if routed is not None:
                 routed.result()
             raise
+        except Exception as error:
+            self._inbox.give_up(error)
+            raise
         finished = self._gathered()
         if sorted(one.demand.number for one in finished) != list(range(len(self.demands))):
             raise BrokenBooks(f"{len(self.demands)} requests came in, and {len(finished)} answers went out")
