@@ -179,7 +179,7 @@ def handed():
 def test_a_request_arrives_as_it_left(line):
     one, kv = handed()
     line.source.send(one, kv)
-    came = line.to.receive(one.demand, one.tokens[:8], 0)
+    came = line.to.opened(one.demand, one.tokens[:8], line.to.receive(8, 0))
     assert (came.tokens, came.margins, came.times, came.started) == (one.tokens, [0.25], [1.5], 1.0)
     assert came.hand_to is None
     assert torch.equal(came.brought, kv)
@@ -203,8 +203,9 @@ def test_keys_and_values_that_changed_on_the_way_are_noticed(line, spoil):
     one, kv = handed()
     line.source.send(one, kv)
     spoil(line.sent[0])
+    whole = line.to.receive(8, 0)
     with pytest.raises(BrokenBooks, match="request 0: sent with checksum"):
-        line.to.receive(one.demand, one.tokens[:8], 0)
+        line.to.opened(one.demand, one.tokens[:8], whole)
 
 
 def test_pages_give_back_what_was_put_into_others():

@@ -48,18 +48,22 @@ class Handover:
         dist.send(torch.cat((head.view(kv.dtype), kv.flatten())), one.hand_to, self._groups[self._rank, one.hand_to])
         self.sent_bytes += kv.nbytes
 
-    def receive(self, demand: Demand, prompt: list[int], source: int) -> Running:
-        """The next request from ``source``, which must be this one. Raises BrokenBooks when its keys and values are not
-        what was sent."""
+    def receive(self, tokens: int, source: int) -> Any:
+        """The next request from ``source``, whose prompt has so many tokens, as it was sent."""
         both, layers, heads, values = self._size
-        shape, head_values = (both, layers, demand.prompt_tokens, heads, values), 2 * _HEAD
-        whole = torch.empty(head_values + torch.Size(shape).numel(), device=self._device)
+        whole = torch.empty(2 * _HEAD + both * layers * tokens * heads * values, device=self._device)
         dist.recv(whole, source, self._groups[source, self._rank])
-        head, kv = whole[:head_values].view(torch.float64), whole[head_values:]
+        return whole
+
+    def opened(self, demand: Demand, prompt: list[int], whole: Any) -> Running:
+        """The request that was received. Raises BrokenBooks when its keys and values are not what was sent."""
+        both, layers, heads, values = self._size
+        head, kv = whole[: 2 * _HEAD].view(torch.float64), whole[2 * _HEAD :]
         sent, came = int(head.view(torch.int64)[-1]), int(checksum(kv))
         if sent != came:
             raise BrokenBooks(
                 f"keys and values of request {demand.number}: sent with checksum {sent}, came with {came}"
             )
         token, margin, at, started = head[:-1].tolist()
-        return Running(demand, [*prompt, int(token)], [margin], [at], started=started, brought=kv.view(shape))
+        brought = kv.view(both, layers, demand.prompt_tokens, heads, values)
+        return Running(demand, [*prompt, int(token)], [margin], [at], started=started, brought=brought)

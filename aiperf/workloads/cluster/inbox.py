@@ -17,7 +17,6 @@ import torch
 from aiperf.workloads.cluster.handover import Handover
 from aiperf.workloads.cluster.messages import Begin, Departure, Expect, IterationEnd, Serve, WorkerLost, WorkerReady
 from aiperf.workloads.engine.demands import Demand
-from aiperf.workloads.engine.pages import BrokenBooks
 from aiperf.workloads.engine.running import Running
 
 
@@ -62,7 +61,8 @@ class Inbox:
                 self._came.put(message)
 
     def _receive(self, source: int) -> None:
-        """In the order in which ``source`` was given them. The next one is asked for before it is there."""
+        """In the order in which ``source`` was given them. The next one is asked for before it is there, and opened by
+        the engine: a thread beside it gets the interpreter late."""
         assert self._handover is not None
         on_gpu = self._device.type == "cuda"
         if on_gpu:
@@ -70,11 +70,12 @@ class Inbox:
         # Of its own: on the engine's stream every pass would wait for what has not come yet.
         with torch.cuda.stream(torch.cuda.Stream(self._device) if on_gpu else None):
             while True:
-                demand, prompt = self._asked(self._expected[source].get())
-                one = self._handover.receive(demand, prompt, source)
+                number = self._expected[source].get()
+                whole = self._handover.receive(self.demands[number].prompt_tokens, source)
                 if on_gpu:
-                    one.brought.record_stream(torch.cuda.default_stream(self._device))
-                self._came.put(one)
+                    torch.cuda.current_stream().synchronize()
+                    whole.record_stream(torch.cuda.default_stream(self._device))
+                self._came.put((number, whole))
 
     def _asked(self, number: int) -> tuple[Demand, list[int]]:
         demand = self.demands[number]
@@ -109,14 +110,13 @@ class Inbox:
     def _note(self, message: Any) -> None:
         if isinstance(message, Serve):
             self._early.append(Running(*self._asked(message.number), hand_to=message.hand_to))
-        elif isinstance(message, Running):
-            self._early.append(message)
+        elif isinstance(message, tuple) and self._handover is not None:
+            number, whole = message
+            self._early.append(self._handover.opened(*self._asked(number), whole))
         elif isinstance(message, IterationEnd):
             self.more = False
             if message.fault:
                 raise RouterGone(message.fault)
-        elif isinstance(message, BrokenBooks):
-            raise message
         else:
             raise RouterGone(f"{type(message).__name__}: {message}") from message
 

@@ -6,6 +6,7 @@ What must not live here: the policies themselves, the engine, the router's loop.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -67,6 +68,10 @@ def views_of(roles: str, ranks: int) -> list[WorkerView]:
     return [WorkerView(rank, rank < prefill, rank >= prefill) for rank in range(ranks)]
 
 
+_SWITCH_S = 0.0005
+"""How long a thread that computes keeps the interpreter from one that has a message."""
+
+
 class ClusterSide(EngineSide):
     """Every rank knows the schedule and the prompts; what arrives, the router says."""
 
@@ -86,6 +91,8 @@ class ClusterSide(EngineSide):
         self._inbox = Inbox(link, self.handover, context.device)
         self._inbox.demands = self.demands
         self._beside = ThreadPoolExecutor(1)
+        self._switch_s = sys.getswitchinterval()
+        sys.setswitchinterval(_SWITCH_S)
         self.engine.left = self._inbox.leave
         self.tallies: list[dict[str, float]] = [self._tally()]
 
@@ -156,6 +163,7 @@ class ClusterSide(EngineSide):
 
     def close(self) -> None:
         """The workers' connections end, and with them the threads that read them."""
+        sys.setswitchinterval(self._switch_s)
         for link in self._links:
             link.close()
         self._beside.shutdown()
