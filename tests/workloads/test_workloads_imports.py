@@ -35,6 +35,7 @@ COMPILED = ("torch._dynamo", "torch._inductor.compile_fx", "torch._inductor.code
         ("linalg.matmul", {"sparsity": "pruned"}, ()),
         ("compile.process", {}, ()),
         ("serve.engine", {}, ("aiperf.workloads.engine.side",)),
+        ("serve.cluster", {}, ("aiperf.workloads.cluster.side",)),
         ("serve.load", {}, ()),
         ("/home/me/work.py:tensor.op", {"impl": "compiled"}, ()),
     ],

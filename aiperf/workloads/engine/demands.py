@@ -5,6 +5,7 @@ What must not live here: waiting for arrivals, what becomes of a request.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -16,8 +17,10 @@ from aiperf.workloads.shared.seeded import generator, own_seed
 
 _BURST = 8
 """Requests that arrive together in bursts."""
-_LONG = 4
-"""Of so many requests with two lengths one has a long prompt."""
+_LONG_OF_FOUR = (False, True, False, False)
+"""Which of four requests with two lengths have a long prompt."""
+_LONG_OF_SIX = (True, False, True, False, False, False)
+"""The book's six prompts that arrive together (chapter 16)."""
 
 
 @dataclass(frozen=True)
@@ -30,31 +33,51 @@ class Demand:
     prompt_tokens: int
     new_tokens: int
     urgent: bool = False
+    text: int = -1
+    """Prompts with one text begin alike, the shorter to its end; -1: a text of its own."""
 
 
 def draw_demands(asked: SimpleNamespace, seed: int) -> tuple[Demand, ...]:
     """The schedule that ``asked`` describes (see ``serve.engine``), by arrival; equal seeds, equal schedules."""
     draw = generator(seed, "demands")
     count = asked.requests
-    prompts = _two(asked.prompt_tokens, count) if asked.lengths == "two" else _spread(asked.prompt_tokens, count, draw)
+    prompts = _prompts(asked, count, draw)
     new = _spread(asked.new_tokens, count, draw)
+    texts: Any = [-1] * count
+    if asked.lengths == "conversations":
+        prompts, texts = _turns(asked.prompt_tokens, count, asked.sessions, draw)
+    elif asked.lengths == "shifting":
+        new = [asked.new_tokens[number >= count // 2] for number in range(count)]
     times = _times(asked.arrivals, asked.rate, count, draw)
     urgent = draw.permutation(count) < round(asked.urgent * count)
     return tuple(
-        Demand(number, float(at), int(prompt), int(tokens), bool(first))
-        for number, (at, prompt, tokens, first) in enumerate(zip(times, prompts, new, urgent, strict=True))
+        Demand(number, float(at), int(prompt), int(tokens), bool(first), int(text))
+        for number, (at, prompt, tokens, first, text) in enumerate(zip(times, prompts, new, urgent, texts, strict=True))
     )
+
+
+def _prompts(asked: SimpleNamespace, count: int, draw: np.random.Generator) -> Any:
+    """Lengths of prompts that do not depend on each other."""
+    low, high = asked.prompt_tokens
+    patterns = {"two": _LONG_OF_FOUR, "six": _LONG_OF_SIX, "shifting": (True,) * (count // 2) + (False,) * count}
+    if (pattern := patterns.get(asked.lengths)) is None:
+        return _spread(asked.prompt_tokens, count, draw)
+    return [high if pattern[number % len(pattern)] else low for number in range(count)]
+
+
+def _turns(span: list[int], count: int, sessions: int, draw: np.random.Generator) -> tuple[Any, Any]:
+    """Prompts of ``sessions`` conversations, and which each belongs to: turn after turn, in each in another order; a
+    prompt is that of the turn before and as many tokens more as every turn adds."""
+    texts = np.concatenate([draw.permutation(sessions) for _ in range(-(-count // sessions))])[:count]
+    low, high = span
+    lengths = np.rint(np.linspace(low, high, -(-count // sessions))).astype(int)
+    return lengths[np.arange(count) // sessions], texts
 
 
 def _spread(span: list[int], count: int, draw: np.random.Generator) -> Any:
     """Lengths at even steps of their logarithm, so that short ones are many and both ends are there, in any order."""
     low, high = span
     return draw.permutation(np.rint(np.geomspace(low, high, count)).astype(int))
-
-
-def _two(span: list[int], count: int) -> Any:
-    """Short prompts, and at even distances long ones."""
-    return [span[1] if number % _LONG == 1 else span[0] for number in range(count)]
 
 
 def _times(arrivals: str, rate: float, count: int, draw: np.random.Generator) -> Any:
@@ -72,6 +95,16 @@ def draw_prompts(into: Any, demands: tuple[Demand, ...], *, shared: int, vocab: 
     """Fill [requests, longest prompt] in place with tokens, the first ``shared`` equal in all; zeros past a prompt."""
     source = torch.Generator().manual_seed(own_seed(seed, "prompts"))
     into.copy_(torch.randint(vocab, into.shape, generator=source))
+    into.copy_(into[[demand.number if demand.text < 0 else demand.text for demand in demands]])
     into[:, :shared] = into[0, :shared].clone()
     for demand in demands:
         into[demand.number, demand.prompt_tokens :] = 0
+
+
+def unique_tokens(demands: Sequence[Demand], shared: int) -> int:
+    """Tokens of all prompts, those counted once with which several begin."""
+    longest: dict[int, int] = {}
+    for one in demands:
+        text = one.text if one.text >= 0 else -1 - one.number
+        longest[text] = max(longest.get(text, 0), one.prompt_tokens)
+    return sum(longest.values()) - shared * (len(longest) - 1)

@@ -8,10 +8,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from aiperf.workloads.decoder.model import Decoder
-from aiperf.workloads.engine.demands import Demand
+from aiperf.workloads.engine.arrivals import Arrivals, Schedule
 from aiperf.workloads.engine.pages import BrokenBooks, PagePool
 from aiperf.workloads.engine.passes import PassRow, one_pass
 from aiperf.workloads.engine.prefix import PrefixCache
@@ -21,6 +21,8 @@ Order = Callable[[Sequence[Running], int], list[Running]]
 """(waiting by arrival, how many at most) -> those that go next; at least one."""
 Admission = Callable[[Running, float, float], bool]
 """(request, seconds since it arrived, seconds that its prompt will take) -> whether it is served."""
+Left = Callable[[Running, Any], None]
+"""(request, the keys and values of its prompt where another engine decodes it, else None)."""
 _NEWEST = 0.2
 """Weight of the newest pass in the time that a token of a prompt takes."""
 
@@ -54,35 +56,38 @@ class Engine:
     order: Order
     admission: Admission
     prefix: PrefixCache | None = None
-    coming: list[Running] = field(default_factory=list)
-    """By arrival, the next one last."""
+    left: Left = lambda one, kv: None
+    """Called with each request that leaves."""
+    arrivals: Arrivals = field(default_factory=lambda: Schedule((), ()))
+    came: list[Running] = field(default_factory=list)
     waiting: list[Running] = field(default_factory=list)
     """By arrival; preempted ones first."""
     running: list[Running] = field(default_factory=list)
     """In the order in which they started."""
     finished: list[Running] = field(default_factory=list)
     rejected: list[Running] = field(default_factory=list)
+    handed: list[Running] = field(default_factory=list)
+    """Those whose first token came out here, and which another engine decodes."""
     tally: EngineTally = field(default_factory=EngineTally)
     _token_s: float = 0.0
 
-    def serve(self, demands: Sequence[Demand], prompts: Sequence[Sequence[int]]) -> None:
-        """Answer every request or reject it. Raises BrokenBooks when requests or pages do not add up afterwards."""
+    def serve(self, arrivals: Arrivals) -> None:
+        """Answer every request, reject it or hand it over. Raises BrokenBooks when requests or pages do not add up
+        afterwards."""
         self.pool.clear()
         if self.prefix is not None:
             self.prefix.clear()
-        asked = [Running(d, list(prompt[: d.prompt_tokens])) for d, prompt in zip(demands, prompts, strict=True)]
-        self.coming = sorted(asked, key=lambda one: (one.demand.at, one.demand.number), reverse=True)
-        self.waiting, self.running, self.finished, self.rejected = [], [], [], []
-        self.tally, self._began = EngineTally(), time.perf_counter()
+        self.came, self.waiting, self.running, self.finished, self.rejected, self.handed = [], [], [], [], [], []
+        self.tally, self.arrivals, self._began = EngineTally(), arrivals, arrivals.begin()
         while self.receive():
             self.batching.turn(self)
-        self._close(asked)
+        self._close()
 
-    def _close(self, asked: Sequence[Running]) -> None:
+    def _close(self) -> None:
         """Every request has come out exactly once, with as many tokens as it asked for, and no page is lost."""
-        out = [*self.finished, *self.rejected]
-        if sorted(one.demand.number for one in out) != sorted(one.demand.number for one in asked):
-            raise BrokenBooks(f"{len(asked)} requests came in, and {len(out)} answers or rejections went out")
+        out = [*self.finished, *self.rejected, *self.handed]
+        if sorted(one.demand.number for one in out) != sorted(one.demand.number for one in self.came):
+            raise BrokenBooks(f"{len(self.came)} requests came in, and {len(out)} answers or rejections went out")
         if short := [one for one in self.finished if len(one.answer) != one.demand.new_tokens]:
             one = short[0]
             raise BrokenBooks(f"request {one.demand.number} has {len(one.answer)} of {one.demand.new_tokens} tokens")
@@ -90,7 +95,7 @@ class Engine:
 
     def check_pages(self) -> None:
         """Raises BrokenBooks where the pool's books and the requests' page tables disagree."""
-        everyone = [*self.coming, *self.waiting, *self.running, *self.finished, *self.rejected]
+        everyone = [*self.waiting, *self.running, *self.finished, *self.rejected, *self.handed]
         self.pool.check((one.pages for one in everyone), self.prefix.pages if self.prefix is not None else ())
 
     # ---- time and arrivals -------------------------------------------------------------------------------------------
@@ -102,16 +107,14 @@ class Engine:
 
     def receive(self) -> bool:
         """Queue what has arrived by now; False when there is nothing left to do."""
-        now = self.now
-        while self.coming and self.coming[-1].demand.at <= now:
-            self.waiting.append(self.coming.pop())
-        return bool(self.coming or self.waiting or self.running)
+        new = self.arrivals.due(self.now)
+        self.came += new
+        self.waiting += new
+        return bool(self.arrivals.more or self.waiting or self.running)
 
     def wait(self, until: float | None = None) -> None:
         """Sleep until the next arrival, or ``until`` where that comes first; queue what has arrived."""
-        times = [one.demand.at for one in self.coming[-1:]] + ([] if until is None else [until])
-        if times:
-            time.sleep(max(0.0, min(times) - self.now))
+        self.arrivals.wait(self.now, until)
         self.receive()
 
     # ---- requests ----------------------------------------------------------------------------------------------------
@@ -135,15 +138,19 @@ class Engine:
         return False
 
     def start(self, one: Running, *, tokens: int) -> bool:
-        """Give an admitted request pages for its first ``tokens`` tokens, known beginnings found in the prefix cache;
-        back to the head of the queue, and False, where the pool has not enough."""
-        if self.prefix is not None:
+        """Give an admitted request pages for its first ``tokens`` tokens, with the keys and values that it brought, or
+        known beginnings found in the prefix cache; back to the head of the queue, and False, where the pool has not
+        enough."""
+        if self.prefix is not None and one.brought is None:
             one.pages = self.prefix.find(one.tokens)
             one.kept = len(one.pages) * self.pool.page
         if not self.reserve(one, tokens):
             self._let_go(one)
             self.waiting.insert(0, one)
             return False
+        if one.brought is not None:
+            one.kept = self.pool.write(one.pages, one.brought)
+            one.brought = None
         if one.started is None:
             one.started = self.now
         self.running.append(one)
@@ -197,9 +204,12 @@ class Engine:
             each = seconds / useful
             self._token_s = self._token_s + _NEWEST * (each - self._token_s) if self._token_s else each
 
-    def release(self, done: Iterable[Running]) -> None:
-        """These answers are whole: they leave, and their pages are free for others."""
-        for one in list(done):
+    def release(self, leaving: Iterable[Running]) -> None:
+        """These answers are whole, or others go on with them: they leave, and their pages are free."""
+        for one in list(leaving):
+            goes_on = one.hand_to is not None and not one.done
+            kv = self.pool.read(one.pages, one.kept) if goes_on else None
             self.running.remove(one)
             self._let_go(one)
-            self.finished.append(one)
+            (self.handed if goes_on else self.finished).append(one)
+            self.left(one, kv)

@@ -6,7 +6,8 @@ What must not live here: what is in a prefix (prefix.py), who must give pages ba
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 
@@ -65,6 +66,20 @@ class PagePool:
     def holders(self, page: int) -> int:
         """How many hold a page."""
         return self._holders[page]
+
+    def read(self, pages: Sequence[int], tokens: int) -> Any:
+        """A copy of a page table's first ``tokens`` tokens, as [keys and values, layers, tokens, heads, values]."""
+        found = self.kv[:, :, list(pages[: self.pages_for(tokens)])].flatten(2, 3)
+        return found[:, :, :tokens].contiguous()
+
+    def write(self, pages: Sequence[int], kv: Any) -> int:
+        """Put what was read elsewhere into pages of one's own; how many tokens it is."""
+        tokens: int = kv.shape[2]
+        places = torch.arange(tokens, device=kv.device)
+        table = torch.tensor(pages, device=kv.device)
+        slots = table[places // self.page] * self.page + places % self.page
+        self.kv.flatten(2, 3).index_copy_(2, slots, kv)
+        return tokens
 
     def check(self, tables: Iterable[list[int]], read_only: Iterable[int]) -> None:
         """Hold the books against the page tables of all requests and the pages of the prefix cache. Raises BrokenBooks

@@ -12,6 +12,12 @@ from itertools import takewhile
 from aiperf.workloads.engine.pages import PagePool
 
 
+def page_keys(tokens: Sequence[int], page: int) -> list[bytes]:
+    """For each full page of ``tokens``, all tokens up to its end."""
+    known, size = array("i", tokens).tobytes(), array("i").itemsize * page
+    return [known[:end] for end in range(size, len(known) + 1, size)]
+
+
 class PrefixCache:
     """Finds pages by the tokens that they and those before them hold; the cache itself is one of a page's holders."""
 
@@ -34,7 +40,7 @@ class PrefixCache:
 
     def find(self, tokens: Sequence[int]) -> list[int]:
         """Pages of the longest known beginning of ``tokens``, now shared; the last token is always left to compute."""
-        known = list(takewhile(self._pages.__contains__, self._keys(tokens[:-1])))
+        known = list(takewhile(self._pages.__contains__, page_keys(tokens[:-1], self._pool.page)))
         for key in reversed(known):  # so that a beginning is given up after what follows it
             self._pages[key] = self._pages.pop(key)
         found = [self._pages[key] for key in known]
@@ -45,7 +51,7 @@ class PrefixCache:
 
     def keep(self, tokens: Sequence[int], pages: Sequence[int]) -> None:
         """Remember the full pages of ``tokens`` that are not known yet; nobody may write them from now on."""
-        for key, page in reversed(list(zip(self._keys(tokens), pages, strict=False))):
+        for key, page in reversed(list(zip(page_keys(tokens, self._pool.page), pages, strict=False))):
             if key not in self._pages:
                 self._pages[key] = page
                 self._pool.share(page)
@@ -58,8 +64,3 @@ class PrefixCache:
                 self._pool.drop(page)
                 return True
         return False
-
-    def _keys(self, tokens: Sequence[int]) -> list[bytes]:
-        """For each full page, all tokens up to its end."""
-        known, size = array("i", tokens).tobytes(), array("i").itemsize * self._pool.page
-        return [known[:end] for end in range(size, len(known) + 1, size)]

@@ -6,6 +6,7 @@ What must not live here: choosing which request goes next, taking pages.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from aiperf.workloads.engine.demands import Demand
 
@@ -26,6 +27,10 @@ class Running:
     """Tokens whose keys and values are in the pages."""
     started: float | None = None
     """When it first left the queue."""
+    hand_to: int | None = None
+    """The engine that decodes it, for which it leaves after its first token; None: this one."""
+    brought: Any = None
+    """Keys and values of its prompt from another engine, until they are in pages of its own."""
 
     @property
     def answer(self) -> list[int]:
@@ -36,6 +41,11 @@ class Running:
     def done(self) -> bool:
         """Whether the answer is whole."""
         return len(self.times) >= self.demand.new_tokens
+
+    @property
+    def leaves(self) -> bool:
+        """Whether nothing is left to do for it here."""
+        return self.done or (self.hand_to is not None and bool(self.times))
 
     @property
     def missing(self) -> int:

@@ -15,11 +15,12 @@ from aiperf.workloads.decoder.model import PRESETS, Shape, draw
 from aiperf.workloads.engine.admission.everyone import everyone
 from aiperf.workloads.engine.admission.in_time import InTime
 from aiperf.workloads.engine.answers import ServedTimes, answer_arrays, same_answers, write_answers
+from aiperf.workloads.engine.arrivals import Schedule
 from aiperf.workloads.engine.batching.continuous import ContinuousBatching
 from aiperf.workloads.engine.batching.dynamic import DynamicBatches
 from aiperf.workloads.engine.batching.one_by_one import OneByOne
 from aiperf.workloads.engine.batching.static import StaticBatches
-from aiperf.workloads.engine.demands import Demand, draw_demands, draw_prompts
+from aiperf.workloads.engine.demands import Demand, draw_demands, draw_prompts, unique_tokens
 from aiperf.workloads.engine.engine import Admission, Batching, Engine, Order
 from aiperf.workloads.engine.orders.fifo import fifo
 from aiperf.workloads.engine.orders.length_buckets import LengthBuckets
@@ -27,6 +28,7 @@ from aiperf.workloads.engine.orders.short_lane import ShortLane
 from aiperf.workloads.engine.orders.urgent_first import urgent_first
 from aiperf.workloads.engine.pages import PagePool
 from aiperf.workloads.engine.prefix import PrefixCache
+from aiperf.workloads.engine.running import Running
 from aiperf.workloads.shared.seeded import gemm_peak
 
 
@@ -87,10 +89,15 @@ class EngineSide:
         """Serve the whole schedule."""
         self.engine.order = order_of(self._asked)  # it may count whom it has passed over
         with torch.inference_mode():
-            self.engine.serve(self.demands, self._prompts.tolist())
-        write_answers(self.held, self.engine.finished)
+            finished = self.serve(self._prompts.tolist())
+        write_answers(self.held, finished)
         rate = self._asked.rate
-        self.times.add(self.engine.finished, seconds=len(self.demands) / rate if rate else self.engine.now)
+        self.times.add(finished, seconds=len(self.demands) / rate if rate else self.engine.now)
+
+    def serve(self, prompts: list[list[int]]) -> list[Running]:
+        """One iteration; the answers of all requests that were not rejected."""
+        self.engine.serve(Schedule(self.demands, prompts))
+        return self.engine.finished
 
     def counters(self) -> dict[str, float]:
         """What the latest iteration took."""
@@ -112,8 +119,10 @@ class EngineSide:
         """What serving takes at the least: each shared token once, no padding, nothing recomputed."""
         asked, shape = self._asked, self.shape
         new = sum(demand.new_tokens for demand in self.demands)
-        kept = sum(demand.prompt_tokens + demand.new_tokens - 1 for demand in self.demands)
-        kept -= asked.shared_tokens * (asked.requests - 1) if asked.prefix_cache else 0
+        prompts = sum(demand.prompt_tokens for demand in self.demands)
+        kept = (
+            new - asked.requests + (unique_tokens(self.demands, asked.shared_tokens) if asked.prefix_cache else prompts)
+        )
         flops = 2.0 * (shape.layers * shape.layer_parameters * kept + shape.head_parameters * new)
         if asked.admission != "all":
             flops = 0.0  # nobody knows before how many are rejected

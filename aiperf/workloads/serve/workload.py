@@ -1,8 +1,9 @@
 """serve.load: requests on a schedule to a server of the OpenAI protocol, which a side starts or which runs already.
 serve.engine: the same kind of schedule served by an engine of our own, in the side's process.
+serve.cluster: by several, each a rank.
 
 What must not live here: the schedule (trace.py), sending (client.py), servers (server.py), metrics (metrics.py), the
-engine and its policies (workloads/engine).
+engine (workloads/engine), routing (workloads/cluster).
 """
 
 from __future__ import annotations
@@ -26,6 +27,14 @@ METRICS = {
         "max_rate": ("1/s", "higher"),
     },
     "engine": {
+        "goodput": ("1/s", "higher"),
+        "ttft": ("s", "lower"),
+        "inter_token": ("s", "lower"),
+        "longest_gap": ("s", "lower"),
+        "end_to_end": ("s", "lower"),
+        "queue": ("s", "lower"),
+    },
+    "cluster": {
         "goodput": ("1/s", "higher"),
         "ttft": ("s", "lower"),
         "inter_token": ("s", "lower"),
@@ -163,6 +172,69 @@ def engine(
     side = importlib.import_module("aiperf.workloads.engine.side").EngineSide(asked)
     found: Workload = side.workload()
     return found
+
+
+def cluster(
+    context: Context,
+    *,
+    model: Literal["tiny", "small", "base", "1b"] = "tiny",
+    requests: int = 32,
+    rate: float = 0.0,
+    arrivals: Literal["poisson", "bursty"] = "poisson",
+    lengths: Literal["spread", "two", "six", "shifting", "conversations"] = "spread",
+    sessions: int = 8,
+    prompt_tokens: list[int] = [16, 128],  # noqa: B006 read from the source, never changed
+    new_tokens: list[int] = [4, 32],  # noqa: B006
+    roles: str = "mixed",
+    route: Literal["round_robin", "least_requests", "prefix", "length_balanced"] = "round_robin",
+    prefill_at: Literal["prefill_worker", "decode_worker", "conditional"] = "prefill_worker",
+    roles_change: bool = False,
+    max_batch: int = 8,
+    prefill_chunk: int = 0,
+    page_tokens: int = 16,
+    kv_pool: float = 1.0,
+    prefix_cache: bool = False,
+    ttft_slo: Seconds = 0.5,
+    inter_token_slo: Seconds = 0.04,
+    threads: int = 1,
+    backend: Literal["auto", "gloo", "nccl"] = "auto",
+) -> Workload:
+    """Several workers, each a rank with an engine as of ``serve.engine`` (continuous batching), answer one schedule; a
+    router beside the first one gives each request to a worker when it arrives. Real passes, real time.
+
+    ``roles: mixed``: every worker computes prompts and decodes. ``1p1d``, ``2p1d`` and so on: the first ones compute
+    prompts and hand keys and values over to the others, which decode, by the ranks' process group (Gloo on CPUs, NCCL
+    on GPUs), with a checksum. ``prefill_at``: prompts are computed by prefill workers, where they are decoded, or
+    ``conditional``: long ones, and shorter ones while many decode, by prefill workers. With ``roles_change`` workers of
+    one role take on the other while its queue is long.
+
+    ``route``: among workers that compute prompts: each in turn, the one with the fewest requests under way, with most
+    of the prompt in its prefix cache, or with the least prompt work. A decode worker is the one with the fewest.
+
+    ``lengths``: as of ``serve.engine``; ``six`` is two long prompts among four short ones; ``shifting`` is half a
+    schedule of long prompts with short answers, then the reverse; ``conversations`` are ``sessions`` whose every turn
+    has the prompt before and as many tokens more. ``max_batch`` and ``kv_pool`` are each worker's.
+
+    Metrics are those of ``serve.engine``, over all workers.
+    """
+    asked = SimpleNamespace(
+        **locals(), batching="continuous", order="fifo", admission="all", urgent=0.0, shared_tokens=0, delay=0.0,
+        bucket_tokens=1,
+    )  # fmt: skip
+    _check_engine(asked)
+    _check_cluster(asked)
+    side = importlib.import_module("aiperf.workloads.cluster.side").ClusterSide(asked)
+    found: Workload = side.workload()
+    return found
+
+
+def _check_cluster(asked: SimpleNamespace) -> None:
+    if asked.roles == "mixed" and asked.prefill_at != "prefill_worker":
+        raise ValueError(f"prefill_at: {asked.prefill_at} needs roles such as 1p1d; in mixed roles all workers do both")
+    if asked.roles == "mixed" and asked.roles_change:
+        raise ValueError("roles_change needs roles such as 1p1d; in mixed roles all workers do both")
+    if asked.lengths == "conversations" and not 1 <= asked.sessions <= asked.requests:
+        raise ValueError("sessions must be 1 or more, and no more than requests")
 
 
 def _check_engine(asked: SimpleNamespace) -> None:

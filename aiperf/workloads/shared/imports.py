@@ -16,6 +16,7 @@ _WRAPPED = ("aiperf.workloads.shared.wrapping",)
 _OPTIMIZER = ("torch._dynamo",)
 """Its decorators import it."""
 _ENGINE = ("aiperf.workloads.engine.side",)
+_CLUSTER = ("aiperf.workloads.cluster.side",)
 _SUBCLASSED = ("torch._dynamo", "torch.distributed.tensor")
 """The first operation on a tensor of another class imports both (torch 2.11, seen with 2:4 sparsity and jagged)."""
 
@@ -34,6 +35,7 @@ def imports_of(workload: str, params: Mapping[str, Any], device: str = "cpu") ->
         "stream.pipeline": _OPTIMIZER if params.get("kernel") == "train_step" else (),
         "parallel.train": _OPTIMIZER,
         "serve.engine": _ENGINE,
+        "serve.cluster": _CLUSTER,
         "linalg.matmul": _SUBCLASSED if params.get("sparsity") == "2:4" else keyed,
     }
     return wanted.get(workload, ())

@@ -29,23 +29,26 @@ class ContinuousBatching:
         decoding = [one for one in engine.running if one is not filling]
         if filling is not None:
             engine.advance([filling], most=self.chunk)
-            engine.release([one for one in (filling,) if one.done])
+            engine.release([one for one in (filling,) if one.leaves])
         if decoding := self._with_room(engine, decoding):
             engine.advance(decoding)
-            engine.release([one for one in decoding if one.done])
+            engine.release([one for one in decoding if one.leaves])
         if filling is None and not decoding:
             engine.wait()
 
     def _filling(self, engine: Engine) -> Running | None:
         """The request whose prompt is under way, else the next one that waits, if there is room. It starts no sooner:
-        until then others may have filled pages with which its prompt begins."""
+        until then others may have filled pages with which its prompt begins. One that brought its keys and values, or
+        found them, decodes at once."""
         for one in engine.running:
             if one.missing > 1:
                 return one
-        if len(engine.running) < self.size:
-            for one in engine.admit(1):
-                if engine.start(one, tokens=len(one.tokens)):
-                    return one
+        while len(engine.running) < self.size and (admitted := engine.admit(1)):
+            (one,) = admitted
+            if not engine.start(one, tokens=len(one.tokens)):
+                break
+            if one.missing > 1:
+                return one
         return None
 
     def _with_room(self, engine: Engine, decoding: list[Running]) -> list[Running]:

@@ -21,7 +21,7 @@ class DynamicBatches:
     def turn(self, engine: Engine) -> None:
         """Serve a batch that is full or due, or wait for more."""
         due = min((one.demand.at for one in engine.waiting), default=float("inf")) + self.delay
-        if engine.waiting and (len(engine.waiting) >= self.size or not engine.coming or engine.now >= due):
+        if engine.waiting and (len(engine.waiting) >= self.size or not engine.arrivals.more or engine.now >= due):
             serve_batch(engine, self.size)
         else:
             engine.wait(due if engine.waiting else None)

@@ -16,7 +16,7 @@ class StaticBatches:
 
     def turn(self, engine: Engine) -> None:
         """Serve a full batch, or wait for it to fill."""
-        if len(engine.waiting) >= self.size or not engine.coming:
+        if len(engine.waiting) >= self.size or not engine.arrivals.more:
             serve_batch(engine, self.size)
         else:
             engine.wait()

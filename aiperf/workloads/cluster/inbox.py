@@ -1,0 +1,132 @@
+"""What comes in at one worker: requests from the router, keys and values from other workers.
+
+What must not live here: routing, batching, pages.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from threading import Thread
+from typing import Any
+
+import torch
+
+from aiperf.workloads.cluster.handover import Handover
+from aiperf.workloads.cluster.messages import Begin, Departure, Expect, IterationEnd, Serve, WorkerLost, WorkerReady
+from aiperf.workloads.engine.demands import Demand
+from aiperf.workloads.engine.running import Running
+
+
+class RouterGone(Exception):
+    """The router, or another worker, went away in mid-iteration; says why where that is known."""
+
+
+class Inbox:
+    """An engine's arrivals. Threads of its own receive, so that requests, keys and values come in while the engine
+    computes."""
+
+    def __init__(self, link: Connection, handover: Handover | None, device: str) -> None:
+        self._link, self._handover, self._device = link, handover, torch.device(device)
+        self._came: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._early: list[Running] = []
+        sources = handover.sources if handover is not None else []
+        self._expected: dict[int, queue.SimpleQueue[int]] = {source: queue.SimpleQueue() for source in sources}
+        self.demands: Sequence[Demand] = ()
+        self.prompts: Sequence[Sequence[int]] = ()
+        self.more = True
+        self._beside(self._listen)
+        for source in sources:
+            self._beside(self._receive, source)
+
+    def _beside(self, work: Callable[..., None], *given: int) -> None:
+        """Run it in a thread; whatever goes wrong there, the engine must not wait for ever."""
+
+        def told() -> None:
+            try:
+                work(*given)
+            except Exception as error:
+                self._came.put(error)
+
+        Thread(target=told, daemon=True).start()
+
+    def _listen(self) -> None:
+        while True:
+            message = self._link.recv()
+            if isinstance(message, Expect):
+                self._expected[message.source].put(message.number)
+            else:
+                self._came.put(message)
+
+    def _receive(self, source: int) -> None:
+        """In the order in which ``source`` was given them. The next one is asked for before it is there, and opened by
+        the engine: a thread beside it gets the interpreter late."""
+        assert self._handover is not None
+        on_gpu = self._device.type == "cuda"
+        if on_gpu:
+            torch.cuda.set_device(self._device)
+        # Of its own: on the engine's stream every pass would wait for what has not come yet.
+        with torch.cuda.stream(torch.cuda.Stream(self._device) if on_gpu else None):
+            while True:
+                number = self._expected[source].get()
+                whole = self._handover.receive(self.demands[number].prompt_tokens, source)
+                if on_gpu:
+                    torch.cuda.current_stream().synchronize()
+                    whole.record_stream(torch.cuda.default_stream(self._device))
+                self._came.put((number, whole))
+
+    def _asked(self, number: int) -> tuple[Demand, list[int]]:
+        demand = self.demands[number]
+        return demand, list(self.prompts[number][: demand.prompt_tokens])
+
+    def begin(self) -> float:
+        """When the router says so."""
+        self.more = True
+        self._link.send(WorkerReady())
+        message = self._came.get()
+        if isinstance(message, Begin):
+            return message.at
+        self._note(message)
+        raise RouterGone(f"{message} came before the iteration began")
+
+    def due(self, now: float) -> list[Running]:
+        """What has come by now, in its order."""
+        while not self._came.empty():
+            self._note(self._came.get())
+        found, self._early = self._early, []
+        return found
+
+    def wait(self, now: float, until: float | None) -> None:
+        """For a message, for at most so long."""
+        if not self.more:
+            return
+        try:
+            self._note(self._came.get(timeout=None if until is None else max(0.0, until - now)))
+        except queue.Empty:
+            return
+
+    def _note(self, message: Any) -> None:
+        if isinstance(message, Serve):
+            self._early.append(Running(*self._asked(message.number), hand_to=message.hand_to))
+        elif isinstance(message, tuple) and self._handover is not None:
+            number, whole = message
+            self._early.append(self._handover.opened(*self._asked(number), whole))
+        elif isinstance(message, IterationEnd):
+            self.more = False
+            if message.fault:
+                raise RouterGone(message.fault)
+        else:
+            raise RouterGone(f"{type(message).__name__}: {message}") from message
+
+    def give_up(self, error: Exception) -> None:
+        """Tell the router that the engine failed, for nobody to wait for it."""
+        with suppress(OSError):
+            self._link.send(WorkerLost(f"{type(error).__name__}: {error}"))
+
+    def leave(self, one: Running, kv: Any) -> None:
+        """Send a request that the engine hands over to who decodes it, and tell the router of any that leaves."""
+        if kv is not None and self._handover is not None:
+            self._handover.send(one, kv)
+        self._link.send(Departure(one.demand.number, answered=kv is None))
