@@ -17,7 +17,7 @@ demo: install
 	$(BIN)/aiperf run --suite demo --no-peaks --results $(RESULTS)
 
 # What judges processes by the clock has the machine to itself; the rest shares it.
-ALONE := $(patsubst %,tests/launch/test_launch_%.py,pair_times command energy slicing) tests/workloads/test_workloads_serve_times.py
+ALONE := $(patsubst %,tests/launch/test_launch_%.py,pair_times command command_energy energy slicing) tests/workloads/test_workloads_serve_times.py
 # One more than there are cores: tests also wait.
 JOBS := $(shell echo $$(($$(nproc) + 1)))
 

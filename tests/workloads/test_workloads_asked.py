@@ -23,7 +23,7 @@ def parameters(function: ast.FunctionDef) -> dict[str, str]:
 
 
 def makes_namespace(function: ast.FunctionDef) -> bool:
-    return "SimpleNamespace(**locals())" in ast.unparse(function)
+    return "SimpleNamespace(**locals()" in ast.unparse(function)
 
 
 def unknown_names(trees: list[ast.Module]) -> set[str]:
@@ -34,6 +34,10 @@ def unknown_names(trees: list[ast.Module]) -> set[str]:
         made = makes_namespace(function)
         if made:
             known |= parameters(function).keys()
+            calls = (
+                n for n in ast.walk(function) if isinstance(n, ast.Call) and ast.unparse(n.func) == "SimpleNamespace"
+            )
+            known |= {word.arg for call in calls for word in call.keywords if word.arg}
             known |= {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
         if made or parameters(function).get("asked") == "SimpleNamespace":
             inside = (node for node in ast.walk(function) if isinstance(node, ast.Attribute))
