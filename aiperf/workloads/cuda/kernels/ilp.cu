@@ -12,7 +12,9 @@ extern "C" __global__ void fma_chains(const float* __restrict__ x, float* __rest
   float held[ITEMS];
 #pragma unroll
   for (int e = 0; e < ITEMS; ++e) held[e] = first + e * blockDim.x < N ? x[first + e * blockDim.x] : 0.0f;
-#pragma unroll 8
+  // As many multiply-adds between two looks at the loop's end whatever the number of chains.
+  constexpr int around = 64 / ITEMS;
+#pragma unroll around
   for (int k = 0; k < FMAS; ++k) {
 #pragma unroll
     for (int e = 0; e < ITEMS; ++e) held[e] = fmaf(held[e], 0.9990234375f, 0.0009765625f);
