@@ -35,7 +35,7 @@ def test_each_host_stands_with_its_own_interval_and_the_prediction_below():
     assert lines[0] == ["A", "CPU,", "no", "GPU:", "3", "hosts"]
     assert lines[2] == ["copy", "n", "(h-1)", "2.00×", "1.90", "…", "2.10", "improved", "run-h-1"]
     assert [line[:3] for line in lines[3:5]] == [["n", "(h-2)", "2.10×"], ["n", "(h-3)", "2.20×"]]
-    assert lines[5][:5] == ["another", "2.10×", "1.64", "…", "2.67"]
+    assert lines[5][:5] == ["another", "2.10×", "1.66", "…", "2.66"]
     assert lines[5][5:8] == ["3", "hosts,", "spread"]
 
 
