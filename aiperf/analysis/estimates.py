@@ -113,8 +113,16 @@ def expectation(now: LogEstimate, baseline: Sequence[float], *, alpha: float, de
     count = len(baseline)
     if count < FEWEST_SESSIONS:
         raise ValueError(f"{count} baseline sessions; an absolute comparison needs {FEWEST_SESSIONS}")
-    se = statistics.stdev(baseline) * math.sqrt(1 + 1 / count)
-    return _held(now.log - statistics.fmean(baseline), se, count - 1, alpha=alpha, delta=delta)
+    base = predicted(baseline)
+    return _held(now.log - base.log, base.se, base.df, alpha=alpha, delta=delta)
+
+
+def predicted(logs: Sequence[float], *, least_sd: float = 0.0) -> LogEstimate:
+    """Where one more value like these is expected: mean, s sqrt(1 + 1/k), k - 1 degrees of freedom; s is at least
+    ``least_sd``."""
+    count = len(logs)
+    sd = max(statistics.stdev(logs), least_sd)
+    return LogEstimate(statistics.fmean(logs), sd * math.sqrt(1 + 1 / count), count - 1)
 
 
 def holm(p_values: Sequence[float]) -> tuple[float, ...]:

@@ -1,4 +1,4 @@
-"""``aiperf compare``: stored runs held against the first of them, case by case.
+"""``aiperf compare``: stored runs held against the first of them, case by case; or each case over hosts.
 
 What must not live here: what compares, by how much it changed, and any layout.
 """
@@ -11,7 +11,8 @@ from typing import Annotated
 import typer
 
 from aiperf.analysis.across import hold_runs
-from aiperf.cli.options import DEFAULT_RESULTS, EveryMetricOption, ResultsOption, with_format
+from aiperf.analysis.over_hosts import over_hosts
+from aiperf.cli.options import DEFAULT_RESULTS, EveryMetricOption, ResultsOption, refuse_beside, with_format
 from aiperf.cli.output import HtmlOption, refuse_page_in, write_page
 from aiperf.errors import Exit, usage
 from aiperf.host.calibration import load_calibration
@@ -19,13 +20,26 @@ from aiperf.report.html.listing_page import compare_html
 from aiperf.report.layout.formats import OutputFormat, print_in
 from aiperf.report.views.compare_rows import compare_rows
 from aiperf.report.views.compare_table import compare_view
+from aiperf.report.views.hosts_table import hosts_view
 from aiperf.store.read import StoredRun, open_run
+from aiperf.store.reference import measured_entries
+
+_RUNS = "RUN RUN [RUN ...]"
 
 
 @with_format()
 def compare(
     form: OutputFormat,
-    runs: Annotated[list[str], typer.Argument(metavar="RUN RUN [RUN ...]", help="Run names, run folders or latest.")],
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar=_RUNS, help="Run names, folders or latest; with --hosts: scenarios.", show_default=False
+        ),
+    ] = [],  # noqa: B006 - typer reads the default and never changes it
+    hosts: Annotated[
+        bool,
+        typer.Option("--hosts", help="Each case over hosts of a kind: the spread, and what another would show."),
+    ] = False,
     results: ResultsOption = DEFAULT_RESULTS,
     every_metric: EveryMetricOption = False,
     force: Annotated[
@@ -37,6 +51,10 @@ def compare(
     ] = "",
 ) -> None:
     """Compare stored runs with the first one: their environments, then every case."""
+    if hosts:
+        refuse_beside("--hosts", _RUNS, "--results", "--format", "--json")
+        _over_hosts(runs, form, results)
+        return
     refuse_page_in(form, html=html, output=output)
     stored = _open(runs, results)
     read = [run.read_cases() for run in stored]
@@ -53,6 +71,22 @@ def compare(
     else:
         print_in(form, compare_view(across, rows, every_metric=every_metric, warnings=warnings), warnings=warnings)
     if not across.comparable:
+        raise typer.Exit(int(Exit.NO_BASELINE))
+
+
+def _over_hosts(names: list[str], form: OutputFormat, results: Path) -> None:
+    """Every case, or those of these names, on all hosts that have a result of it."""
+    read, damaged = measured_entries(results, scenarios=names)
+    found = over_hosts((entry.run, entry.record) for entry in read)
+    if not found:
+        whose = f" of {', '.join(names)}" if names else ""
+        raise usage(
+            f"no result{whose} that is neither invalid nor provisional is stored in {results}.",
+            "Measure on each host: aiperf run NAME.",
+            "--hosts",
+        )
+    print_in(form, hosts_view(found, named=bool(names)), warnings=[each.sentence for each in damaged])
+    if all(case.low is None for kind in found for case in kind.cases):
         raise typer.Exit(int(Exit.NO_BASELINE))
 
 

@@ -37,7 +37,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("profile gemv-vs-batched-gemm --html", "both sides' counters as a page"),
     ),
     "clean": (("clean --dry-run", "what would be removed, and how large it is"),),
-    "compare": (("compare RUN RUN", "two stored runs, case by case"),),
+    "compare": (
+        ("compare RUN RUN", "two stored runs, case by case"),
+        ("compare --hosts NAME", "how far its speedup moves from host to host"),
+    ),
     "gate": (
         ("gate ./loop.yaml --against origin/main", "the working tree against a branch"),
         ("gate --config benchmarks/gate.yaml --against HEAD~1 --summary gate.md", "as a gate's file says"),

@@ -72,6 +72,16 @@ def _concluded_again(run: StoredRun, record: CaseRecord) -> CaseRecord:
     return replace(record, results=recompute(record, pairs, width=record.width, scale=record.scale))
 
 
+def measured_entries(results: Path, *, scenarios: Sequence[str] = ()) -> tuple[tuple[Entry, ...], tuple[Damaged, ...]]:
+    """What was measured of these scenarios or cases, or of all, in order of time; and what is damaged. Gated commits,
+    calibration sessions and other tools' numbers are left out."""
+    found = [entries(results, scenario=name) for name in scenarios or ("",)]
+    return (
+        tuple(entry for history in found for entry in history.entries if _counts(entry)),
+        tuple(damaged for history in found for damaged in history.damaged),
+    )
+
+
 def newest_measured(results: Path, *, host_id: str) -> tuple[tuple[Measured, ...], tuple[Damaged, ...]]:
     """Headlines of the newest record of every case: of this host, else of a reference run; and what is damaged.
 

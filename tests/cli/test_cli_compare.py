@@ -170,3 +170,23 @@ def test_the_comparison_is_a_page_with_the_same_exit_code(here, user, stored) ->
     told = here("compare", "one", "two", "--html", "--output", "c.html")
     assert told.code == 4
     assert "<svg" not in (user.folder / "c.html").read_text()
+
+
+def test_over_hosts_each_is_named_and_too_few_are_said_and_exit_with_4(here, stored) -> None:
+    for name, host in (("one", "h-1"), ("two", "h-2"), ("three", "h-2")):
+        stored(name, "run.json", lambda run, host=host: run | {"host_id": host})
+        stored(name, "cases/tiny.json", lambda record: _settled(record))
+    told = here("compare", "--hosts", "tiny")
+    assert (told.code, told.plain) == (4, True)
+    assert "(h-1)" in told.out
+    assert "(h-2)" in told.out
+    assert "not possible: 2 hosts, 3 are needed" in told.out
+    assert here("compare", "--hosts", "nothing").code == 2
+    assert "--hosts: cannot be combined with --force." in here("compare", "--hosts", "--force").err
+
+
+def _settled(record):
+    record = sure(record)
+    for result in record["results"]:
+        result["verdict"]["provisional"] = False
+    return record

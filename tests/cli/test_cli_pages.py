@@ -48,6 +48,7 @@ ONLY_PARSED = {
     "run NAME --kubernetes -N 2 --gpus-per-node 8 --image IMAGE --claim PVC --output job.yaml": (
         "writes into the folder; tests/cli/test_cli_kubernetes.py has it"
     ),
+    "compare --hosts NAME": "needs results that are not provisional; tests/cli/test_cli_compare.py has some",
     "run --collect JOB": "needs Slurm; tests/cli/test_cli_slurm.py stands in for it",
     "profile NAME": "half a minute; tests/cli/test_cli_profile.py runs it",
     "peaks": "minutes; tests/cli/test_cli_host.py measures one",

@@ -1,0 +1,122 @@
+"""A case over hosts, in every format: each host's own ratio, then where another host of the kind is expected.
+
+What must not live here: which results count, and what is predicted (analysis/over_hosts.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from aiperf.analysis.over_hosts import ALPHA, FEWEST_HOSTS, CaseOverHosts, HostKind
+from aiperf.report.layout.formats import Printed, printed_listing
+from aiperf.report.layout.page import Block, Sentences
+from aiperf.report.layout.table import Table, TableColumn
+from aiperf.report.numbers import DASH, clean, confidence, counted, format_interval, format_ratio
+from aiperf.report.summary import machine_text
+from aiperf.units import format_percent
+
+_ANOTHER = "another"
+
+
+@dataclass(frozen=True)
+class HostRow:
+    """One comparison of a case on one host, or what is expected of another host of the kind."""
+
+    kind: str
+    """GPUs of the hosts, or their CPU."""
+    case: str
+    side: str
+    against: str
+    host: str
+    """Name of the host; ``another``: of the prediction."""
+    host_id: str
+    run: str
+    ratio: float | None
+    low: float | None
+    high: float | None
+    verdict: str
+    """Of the host's own result; of the prediction why there is none, if there is none."""
+    hosts: int | None = None
+    """Of the prediction: how many hosts it is from."""
+    spread: float | None = None
+    """Of the prediction: standard deviation between hosts, as a share, beyond what their own errors explain."""
+
+    @property
+    def name(self) -> str:
+        """The host, told from others of its name."""
+        return f"{self.host} ({self.host_id[:8]})" if self.host_id else self.host
+
+
+def host_rows(found: Sequence[HostKind]) -> list[HostRow]:
+    """The rows of every kind and case, the prediction after the hosts."""
+    return [row for kind in found for case in kind.cases for row in _rows(machine_text(kind.host), case)]
+
+
+def _rows(kind: str, case: CaseOverHosts) -> list[HostRow]:
+    rows = [
+        HostRow(
+            kind, case.case, case.side, case.against, clean(str(one.run.host.get("hostname") or "host")),
+            one.run.host_id, one.run.run, one.result.comparison.ratio, one.result.comparison.low,
+            one.result.comparison.high, one.result.verdict.word,
+        )
+        for one in case.hosts
+    ]  # fmt: skip
+    count = len(case.hosts)
+    few = "" if case.low is not None else f"not possible: {counted(count, 'host')}, {FEWEST_HOSTS} are needed"
+    ratio = case.ratio if case.low is not None else None
+    ends = (case.low, case.high, few, count, case.spread)
+    return [*rows, HostRow(kind, case.case, case.side, case.against, _ANOTHER, "", "", ratio, *ends)]
+
+
+def hosts_view(found: Sequence[HostKind], *, named: bool) -> Printed:
+    """A table for each kind of host, and what its figures mean. Unless scenarios were ``named``, people are shown the
+    cases of several hosts; programs get all."""
+    rows = host_rows(found)
+    page: list[list[Block]] = []
+    for kind in found:
+        title = f"{machine_text(kind.host)}: {counted(len(kind.ids), 'host')}"
+        shown = [case for case in kind.cases if named or len(case.hosts) > 1]
+        own = [row for case in shown for row in _rows(machine_text(kind.host), case)]
+        lone = [f"{counted(left, 'comparison')} of one host only"] if (left := len(kind.cases) - len(shown)) else []
+        table = [_table(own)] if own else []
+        about = Sentences([*_about(kind), *lone], lead=" ")
+        page.append([Sentences([title], style="bold", mark="## "), *table, about])
+    said = [
+        f"another: where {confidence(ALPHA)} of further hosts of the kind are expected, each by a measurement of its "
+        "own; the spread between hosts is beyond their own errors",
+        "of each host the newest result that is neither invalid nor provisional counts",
+    ]
+    return printed_listing(rows, [*page, [Sentences(said, lead=" ", style="dim")]], kind=HostRow)
+
+
+def _about(kind: HostKind) -> list[str]:
+    said = [f"they differ in {', '.join(kind.apart)}: what that does is in the spread"] if kind.apart else []
+    left = [f"{case.case}: {counted(case.otherwise, 'host')}" for case in kind.cases if case.otherwise]
+    return [*said, *([f"left out, for they asked another question: {'; '.join(left)}"] if left else [])]
+
+
+def _table(rows: Sequence[HostRow]) -> Table[HostRow]:
+    first = {id(next(own)) for _, own in groupby(rows, key=lambda row: (row.case, row.side, row.against))}
+    return Table(
+        [
+            TableColumn("case", "case", lambda row: _case(row) if id(row) in first else ""),
+            TableColumn("host", "host", lambda row: row.name),
+            TableColumn("ratio", "speedup", lambda row: format_ratio(row.ratio, row.low, row.high), right=True),
+            TableColumn("low", "interval", lambda row: format_interval(row.low, row.high), right=True),
+            TableColumn("verdict", "verdict", _verdict),
+            TableColumn("run", "run", lambda row: row.run or DASH, rank=1),
+        ],
+        rows,
+    )
+
+
+def _case(row: HostRow) -> str:
+    return row.case if row.side == "after" else f"{row.case} {row.side} vs {row.against}"
+
+
+def _verdict(row: HostRow) -> str:
+    if row.hosts is None or row.low is None or row.spread is None:
+        return row.verdict
+    return f"{row.hosts} hosts, spread {format_percent(row.spread)}"
