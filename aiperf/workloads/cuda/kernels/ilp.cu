@@ -1,4 +1,5 @@
-// Independent work within a thread. Defines: N (elements), ITEMS (elements of a thread), and per entry: fma_chains FMAS;
+// Independent work within a thread. Defines: N (elements), ITEMS (elements of a thread), and per entry: fma_chains FMAS
+// (of a chain) and AROUND (multiply-adds of a thread between two looks at the loop's end, alike on all sides);
 // gather_two IN_FLIGHT (elements whose loads are issued together); dot_unrolled UNROLL (accumulators).
 
 #ifndef ITEMS
@@ -12,9 +13,8 @@ extern "C" __global__ void fma_chains(const float* __restrict__ x, float* __rest
   float held[ITEMS];
 #pragma unroll
   for (int e = 0; e < ITEMS; ++e) held[e] = first + e * blockDim.x < N ? x[first + e * blockDim.x] : 0.0f;
-  // As many multiply-adds between two looks at the loop's end whatever the number of chains.
-  constexpr int around = 64 / ITEMS;
-#pragma unroll around
+  constexpr int steps = AROUND / ITEMS;
+#pragma unroll steps
   for (int k = 0; k < FMAS; ++k) {
 #pragma unroll
     for (int e = 0; e < ITEMS; ++e) held[e] = fmaf(held[e], 0.9990234375f, 0.0009765625f);
