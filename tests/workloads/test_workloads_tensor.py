@@ -52,7 +52,7 @@ TRUTHS: dict[str, Any] = {
     "swiglu": lambda gate, up: gate * sigmoid(gate) * up,
     "softmax": lambda x: np.exp(x) / np.exp(x).sum(1, keepdims=True),
     "layer_norm": normed,
-    "norm_dropout_residual": lambda x, residual, kept, weight, bias: normed(x, weight, bias) * kept / 0.9 + residual,
+    "norm_dropout_residual": lambda x, residual, kept, weight, bias: normed(x, weight, bias) * kept + residual,
     "gated_activation": lambda x, gate: x * sigmoid(1.702 * x) * np.maximum(gate, 0) ** 2,
     "modulo_lookup": lambda table: np.resize(table, SMALL["n"]),
     "mul_add_relu": lambda x, y: np.maximum(x / 2 + y, 0),
@@ -66,6 +66,14 @@ def test_an_expression_is_what_its_name_says(op: Any) -> None:
     assert workload.reference is not None
     inputs = {name: array.numpy().astype(np.float64) for name, array in workload.inputs().items()}
     assert np.allclose(workload.reference()["out"].numpy(), TRUTHS[op](**inputs), rtol=1e-9, atol=1e-12)
+
+
+def test_the_mask_of_a_dropout_also_scales_what_it_keeps() -> None:
+    workload = tensor.op(Context(seed=6), op="norm_dropout_residual", **SMALL)
+    assert workload.inputs is not None
+    kept = workload.inputs()["kept"].numpy()
+    assert np.allclose(np.unique(kept), [0, 1 / 0.9])
+    assert abs((kept > 0).mean() - 0.9) < 0.05
 
 
 @pytest.mark.parametrize("op", ["softmax", "swiglu", "row_sum", "norm_dropout_residual"])

@@ -15,11 +15,12 @@ from aiperf.workloads.contract import SkipSide, Work, Workload
 from aiperf.workloads.shared.compiler_counts import compiler_counts
 from aiperf.workloads.shared.seeded import empty, fill_normal, fill_uniform, memory_charge, torch_dtype
 from aiperf.workloads.shared.triton_gemm import need_triton
-from aiperf.workloads.tensor.triton_ops import EPSILON, KEEP, SCALE, SHIFT, launcher, registered_add
+from aiperf.workloads.tensor.triton_ops import EPSILON, SCALE, SHIFT, launcher, registered_add
 
 Layout = Literal["all", "row", "table"]
 TABLE = 1024
 _HALF = 0.5
+KEEP = 0.9
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def _layer_norm(x: Any, weight: Any, bias: Any) -> Any:
 
 
 def _norm_dropout(x: Any, residual: Any, kept: Any, weight: Any, bias: Any) -> Any:
-    return _layer_norm(x, weight, bias) * kept / KEEP + residual
+    return _layer_norm(x, weight, bias) * kept + residual
 
 
 def _lookup(depth: int, n: int) -> Callable[..., Any]:
@@ -101,7 +102,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "softmax": Operation(_X, _plain(lambda x: x.softmax(-1)), 2, 5, rows=True),
     "layer_norm": Operation({**_X, **_NORM}, _plain(_layer_norm), 2, 7, rows=True),
     "norm_dropout_residual": Operation(
-        {**_X, "residual": Given(), "kept": Given(draw="mask"), **_NORM}, _plain(_norm_dropout), 4, 10, rows=True
+        {**_X, "residual": Given(), "kept": Given(draw="mask"), **_NORM}, _plain(_norm_dropout), 4, 9, rows=True
     ),
     "gated_activation": Operation(
         {"x": Given(), "gate": Given()},
@@ -124,7 +125,7 @@ def drawn(given: Given, tensor: Any, held: Mapping[str, Any], *, seed: int, name
         uniform = torch.empty(tensor.shape)
         fill_uniform(uniform, seed=seed, name=name)
         # clear of both zeros of the sine, where its relative error is that of the angle
-        tensor.copy_(uniform * 3.0 + 0.05 if given.draw == "angle" else (uniform < KEEP).float())
+        tensor.copy_(uniform * 3.0 + 0.05 if given.draw == "angle" else (uniform < KEEP).float() / KEEP)
 
 
 def own(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -19,7 +19,6 @@ except ImportError:
 
 EPSILON = 1e-5
 SCALE, SHIFT = 0.99, 0.01
-KEEP = 0.9
 
 
 @jit
@@ -93,7 +92,7 @@ def _layer_norm(x, weight, bias, out, cols, eps, block: tl.constexpr):  # type: 
 
 @jit
 def _norm_dropout(  # type: ignore[no-untyped-def]
-    x, residual, kept, weight, bias, out, cols, eps, keep,
+    x, residual, kept, weight, bias, out, cols, eps,
     block: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64) * cols
@@ -106,7 +105,7 @@ def _norm_dropout(  # type: ignore[no-untyped-def]
     b = tl.load(bias + at, mask=inside).to(tl.float32)
     mask = tl.load(kept + row + at, mask=inside).to(tl.float32)
     r = tl.load(residual + row + at, mask=inside).to(tl.float32)
-    value = (centred / spread * w + b) * mask / keep + r
+    value = (centred / spread * w + b) * mask + r
     tl.store(out + row + at, value.to(out.dtype.element_ty), mask=inside)
 
 
@@ -136,7 +135,6 @@ def launcher(op: str, *, depth: int, block: int, warps: int) -> Launch:
     if op not in ROWS:
         raise ValueError(f"op {op} has no Triton kernel; there are {', '.join((*FLAT, *ROWS))}")
     more |= {} if op == "softmax" else {"eps": EPSILON}
-    more |= {"keep": KEEP} if op == "norm_dropout_residual" else {}
 
     def by_row(inputs: Mapping[str, Any], out: Any) -> None:
         rows, cols = out.shape
