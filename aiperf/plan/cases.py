@@ -100,6 +100,8 @@ def _needs(scenario: Scenario, sides: tuple[Side, ...], *, on_gpu: bool) -> Need
 def _side(scenario: Scenario, spec: SideSpec, point: Mapping[str, Any], *, on_gpu: bool) -> Side:
     swept = _swept(scenario, point)
     layers = [scenario.shared, *([scenario.gpu] if on_gpu and scenario.gpu else []), swept, spec.own]
+    if any(signature and "nodes" in signature.parameters for signature in (spec.signature, spec.setup_signature)):
+        layers = [_own_nodes(layer) for layer in layers]
     values = _beside(_merged(layer.params for layer in layers), scenario.path.parent)
     own, made = _shared_out(spec, values)
     nodes = next((layer.nodes for layer in reversed(layers) if layer.nodes is not None), 1)
@@ -123,6 +125,13 @@ def _side(scenario: Scenario, spec: SideSpec, point: Mapping[str, Any], *, on_gp
         prepare=spec.prepare,
         metrics=spec.metrics,
     )
+
+
+def _own_nodes(layer: Layer) -> Layer:
+    """``nodes`` of a function that takes it, like the kernels of a graph, is not where its ranks run."""
+    if layer.nodes is None:
+        return layer
+    return replace(layer, params={**layer.params, "nodes": layer.nodes}, nodes=None)
 
 
 def _shared_out(spec: SideSpec, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -118,6 +118,17 @@ def plan_suite(suite: Suite, host: HostFacts, settings: Settings, *, only: Mappi
     return Plan(tuple(c for p in plans for c in p.cases), tuple(s for p in plans for s in p.skips), narrowed.notes)
 
 
+def _wanted(value: Any) -> str:
+    """One value of an axis or a list of them, as ``--only`` takes them: ``1MiB,16MiB``."""
+    return (
+        ",".join(map(_wanted, value))
+        if isinstance(value, list)
+        else value
+        if isinstance(value, str)
+        else axis_text(value)
+    )
+
+
 def _first(plan: Plan, cases: Sequence[Case]) -> Plan:
     """What the plan of a scenario says of the first of its cases."""
     first = cases[0].id
@@ -221,7 +232,7 @@ class _SuiteReader(KeyReader):
         if not isinstance(value, dict) or not all(isinstance(axes, dict) for axes in value.values()):
             self.fault(at, "only is not a mapping of scenarios.", "Write {my-scenario: {size: 1MiB}}.")
             return {}
-        return {name: {axis: axis_text(v) for axis, v in axes.items()} for name, axes in value.items()}
+        return {name: {axis: _wanted(v) for axis, v in axes.items()} for name, axes in value.items()}
 
     def _cases(self, at: KeyPath, value: Any) -> str:
         if value in CASES:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from aiperf.errors import UserError
+from aiperf.paths import scenario_folder
 from aiperf.plan.cases import expand
+from aiperf.scenario.load import load_scenarios
 
 
 def ids(cases):
@@ -161,3 +163,16 @@ def test_ranks_are_spread_evenly_over_nodes_and_one_on_each_where_none_are_named
     assert [(side.nodes, side.ranks) for side in case.sides] == [(4, 4)] * 2
     with pytest.raises(UserError, match="before cannot spread ranks: 3 evenly over nodes: 2"):
         expand(scenario(params="{size: 1, nodes: 2, ranks: 3}"), on_gpu=False)
+
+
+def test_nodes_of_a_function_that_takes_them_are_its_own(scenario, tmp_path):
+    (tmp_path / "graphs.py").write_text("def make(context, nodes: int = 1): ...\n")
+    written = scenario(workload="./graphs.py:make", params="{nodes: 7}", before="{}", after="{nodes: 9}")
+    (case,) = expand(written, on_gpu=False)
+    assert [(side.params["nodes"], side.nodes, side.ranks) for side in case.sides] == [(7, 1, 1), (9, 1, 1)]
+
+
+def test_no_scenario_on_gpus_of_one_host_asks_for_nodes():
+    for folder in ("gpu", "gpu2"):
+        for loaded in load_scenarios(sorted((scenario_folder() / folder).glob("*.yaml"))):
+            assert {case.nodes for case in expand(loaded, on_gpu=True)} == {1}, loaded.name

@@ -98,7 +98,7 @@ def test_everything_that_a_file_may_say_is_read(suite_file, tmp_path) -> None:
     suite = load_suite(
         suite_file(
             "title: Mine\nscenarios: [my-tag, ./bench/a.yaml]\nbook: [ch07, app/fp32-vs-amp]\nlanes: [cpu]\n"
-            "weight: useful\ncases: first\nwithout: [slow-*]\nonly: {a: {size: 1MiB, rows: 64}}\nprecision: quick\n"
+            "weight: useful\ncases: first\nwithout: [slow-*]\nonly: {a: {size: [1MiB, 2MiB], rows: 64}}\nprecision: quick\n"
             "duration: {took: 25min, on: a 2-core machine, precision: standard, commit: abc1234}\n"
         )
     )
@@ -110,7 +110,7 @@ def test_everything_that_a_file_may_say_is_read(suite_file, tmp_path) -> None:
         ("cpu",),
         "useful",
         ("slow-*",),
-        {"a": {"size": "1MiB", "rows": "64"}},
+        {"a": {"size": "1MiB,2MiB", "rows": "64"}},
         "quick",
         "25min at standard precision on a 2-core machine (commit abc1234)",
         "first",
@@ -155,6 +155,8 @@ def test_a_suite_of_first_cases_holds_one_of_each_scenario_run_or_skipped(two_sc
         return [c.id for c in (*plan.cases, *(skip.case for skip in plan.skips))]
 
     assert planned(Suite("s", "t", where, cases="first")) == ["one[size=1MiB]", "two[size=1MiB]"]
+    both = Suite("s", "t", where, only={"one": {"size": "2MiB,1MiB"}, "two": {"size": "2MiB"}})
+    assert planned(both) == ["one[size=1MiB]", "one[size=2MiB]", "two[size=2MiB]"]
     kept = Suite("s", "t", where, only={"one": {"size": "2MiB"}}, cases="first")
     assert planned(kept) == ["one[size=2MiB]", "two[size=1MiB]"]
     assert len(planned(Suite("s", "t", where))) == 4
