@@ -22,7 +22,7 @@ _WAVE, _QUIET, _BUSY = 8, 1.75, 0.25
 _AGAIN_S = 0.001
 """From a request to its next repetition."""
 _LONG_OF_FOUR = (False, True, False, False)
-"""Which of four requests with two lengths have a long prompt."""
+"""Which of four requests with two lengths have a long prompt, or a long answer."""
 _LONG_OF_SIX = (True, False, True, False, False, False)
 """The book's six prompts that arrive together (chapter 16)."""
 
@@ -59,6 +59,8 @@ def draw_demands(asked: SimpleNamespace, seed: int) -> tuple[Demand, ...]:
         prompts, texts = _turns(asked.prompt_tokens, count, asked.sessions, draw)
     elif asked.lengths == "shifting":
         new = [asked.new_tokens[number >= count // 2] for number in range(count)]
+    elif asked.lengths == "tails":
+        new = [asked.new_tokens[_LONG_OF_FOUR[number % 4]] for number in range(count)]
     times = _times(asked.arrivals, asked.rate / asked.repeats, count, draw)
     place = draw.permutation(count)
     urgent = place < round(asked.urgent * count)

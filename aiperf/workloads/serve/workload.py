@@ -192,13 +192,16 @@ def cluster(
     requests: int = 32,
     rate: float = 0.0,
     arrivals: Literal["poisson", "bursty"] = "poisson",
-    lengths: Literal["spread", "two", "six", "shifting", "conversations"] = "spread",
+    lengths: Literal["spread", "two", "six", "shifting", "conversations", "tails"] = "spread",
     sessions: int = 8,
     prompt_tokens: list[int] = [16, 128],  # noqa: B006 read from the source, never changed
     new_tokens: list[int] = [4, 32],  # noqa: B006
     roles: str = "mixed",
-    route: Literal["round_robin", "least_requests", "prefix", "length_balanced"] = "round_robin",
+    route: Literal[
+        "round_robin", "least_requests", "prefix", "length_balanced", "composite", "predicted"
+    ] = "round_robin",
     prefill_at: Literal["prefill_worker", "decode_worker", "conditional"] = "prefill_worker",
+    kv_receive: Literal["overlapped", "blocking"] = "overlapped",
     roles_change: bool = False,
     max_batch: int = 8,
     prefill_chunk: int = 0,
@@ -216,15 +219,19 @@ def cluster(
     ``roles: mixed``: every worker computes prompts and decodes. ``1p1d``, ``2p1d`` and so on: the first ones compute
     prompts and hand keys and values over to the others, which decode, by the ranks' process group (Gloo on CPUs, NCCL
     on GPUs), with a checksum. ``prefill_at``: prompts are computed by prefill workers, where they are decoded, or
-    ``conditional``: long ones, and shorter ones while many decode, by prefill workers. With ``roles_change`` workers of
-    one role take on the other while its queue is long.
+    ``conditional``: long ones, and shorter ones while many decode, by prefill workers. ``kv_receive: blocking`` takes
+    keys and values in between two passes, which wait for them. With ``roles_change`` workers of one role take on the
+    other while its queue is long.
 
     ``route``: among workers that compute prompts: each in turn, the one with the fewest requests under way, with most
-    of the prompt in its prefix cache, or with the least prompt work. A decode worker is the one with the fewest.
+    of the prompt in its prefix cache, with the least prompt work, with the least ``composite`` cost of load and known
+    beginning, or with the fewest tokens to come, as far as answers are ``predicted`` (to a power of two). A decode
+    worker is the one with the fewest.
 
     ``lengths``: as of ``serve.engine``; ``six`` is two long prompts among four short ones; ``shifting`` is half a
-    schedule of long prompts with short answers, then the reverse; ``conversations`` are ``sessions`` whose every turn
-    has the prompt before and as many tokens more. ``max_batch`` and ``kv_pool`` are each worker's.
+    schedule of long prompts with short answers, then the reverse; every fourth answer of ``tails`` is long;
+    ``conversations`` are ``sessions`` whose every turn has the prompt before and as many tokens more.
+    ``max_batch`` and ``kv_pool`` are each worker's.
 
     Metrics are those of ``serve.engine``, over all workers.
     """
@@ -244,6 +251,10 @@ def _check_cluster(asked: SimpleNamespace) -> None:
         raise ValueError(f"prefill_at: {asked.prefill_at} needs roles such as 1p1d; in mixed roles all workers do both")
     if asked.roles == "mixed" and asked.roles_change:
         raise ValueError("roles_change needs roles such as 1p1d; in mixed roles all workers do both")
+    if asked.kv_receive == "blocking" and (asked.roles == "mixed" or asked.roles_change):
+        raise ValueError(
+            "kv_receive blocking needs roles such as 1p1d, which stay: two workers would wait for each other"
+        )
     if asked.lengths == "conversations" and not 1 <= asked.sessions <= asked.requests:
         raise ValueError("sessions must be 1 or more, and no more than requests")
 
