@@ -132,6 +132,7 @@ class Worker:
         context = Context(
             device=self._device(request.device),
             rank=self._rank,
+            local_rank=self._local_rank,
             world_size=self._world_size,
             seed=request.seed,
             scratch=scratch,

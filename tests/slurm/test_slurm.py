@@ -225,7 +225,10 @@ def test_a_survey_of_both_nodes_brings_its_table_home(cluster, tmp_path):
     assert rows["n2", "gemm"]["deficit"] > rows["n1", "gemm"]["deficit"]
 
 
-@pytest.mark.parametrize("name", ["all-reduce-flat-vs-hierarchical", "ddp-buckets-over-two-nodes"])
+SHIPPED = sorted(path.stem for path in (Path(__file__).parents[2] / "scenarios" / "nodes").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("name", SHIPPED)
 def test_a_shipped_scenario_of_two_nodes_is_measured_and_its_outputs_agree(cluster, tmp_path, name):
     argv = [sys.executable, "-m", "aiperf", "run", name, "--slurm", "-N", "2", "--results", str(tmp_path)]
     argv += ["--precision", "quick", "--no-peaks", "--host-check", "off", "--budget", "20s"]
