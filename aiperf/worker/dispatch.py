@@ -132,6 +132,7 @@ class Worker:
         context = Context(
             device=self._device(request.device),
             rank=self._rank,
+            local_rank=self._local_rank,
             world_size=self._world_size,
             seed=request.seed,
             scratch=scratch,
@@ -150,13 +151,14 @@ class Worker:
         )
 
     def _device(self, kind: str) -> str:
-        if kind != "cuda":
+        if not kind.startswith("cuda"):
             return kind
         import torch
 
-        torch.cuda.set_device(self._local_rank)
+        device = f"cuda:{self._local_rank}" if kind == "cuda" else kind
+        torch.cuda.set_device(torch.device(device))
         cuda_calls()
-        return f"cuda:{self._local_rank}"
+        return device
 
     def _listen(self) -> None:
         """Open the store at which the ranks of a gang meet."""
