@@ -88,6 +88,19 @@ def test_others_get_a_token_before_each_piece_that_the_budget_leaves(sides, budg
     assert between == pieces
 
 
+def test_prompts_are_collected_up_to_a_pass_and_no_longer_than_the_delay(sides):
+    params = {**_SMALL, "batching": "batched_prompts", "max_batch": 8, "prefill_batch": 4, "new_tokens": [3, 3]}
+    together = engine(Context(seed=3), **params)
+    together.step()
+    firsts = sorted(one.times[0] for one in sides[0].engine.finished)
+    assert [firsts.count(at) for at in sorted(set(firsts))] == [4, 4]
+    assert together.counters()["wasted_tokens"] > 0
+    arriving = engine(Context(seed=3), **params, rate=100.0, arrivals="waves", delay=0.03)
+    arriving.step()
+    one = min(sides[1].engine.finished, key=lambda one: one.demand.number)
+    assert 0.03 <= one.started < 0.05, "two had come, a pass takes four"
+
+
 def classes(found):
     return [(one.demand.number, one.demand.tier) for one in found]
 

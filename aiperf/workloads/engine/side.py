@@ -18,6 +18,7 @@ from aiperf.workloads.engine.admission.in_time import InTime
 from aiperf.workloads.engine.answers import ServedTimes, answer_arrays, same_answers, write_answers
 from aiperf.workloads.engine.arrivals import Arrivals, Schedule
 from aiperf.workloads.engine.batching.adaptive import AdaptiveDelay
+from aiperf.workloads.engine.batching.batched_prompts import BatchedPrompts
 from aiperf.workloads.engine.batching.by_load import BatchesByLoad
 from aiperf.workloads.engine.batching.continuous import ContinuousBatching
 from aiperf.workloads.engine.batching.decode_first import DecodeFirst
@@ -47,6 +48,7 @@ def batching_of(asked: SimpleNamespace) -> Batching:
         "adaptive": lambda: AdaptiveDelay(asked.max_batch, asked.delay),
         "by_load": lambda: BatchesByLoad(asked.max_batch, asked.delay),
         "continuous": lambda: ContinuousBatching(asked.max_batch, asked.prefill_chunk),
+        "batched_prompts": lambda: BatchedPrompts(asked.max_batch, prompts=asked.prefill_batch, delay=asked.delay),
         "decode_first": lambda: DecodeFirst(asked.max_batch, budget=asked.decode_budget),
     }
     return kinds[asked.batching]()

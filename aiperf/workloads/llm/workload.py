@@ -57,6 +57,7 @@ def generate(
     constraint: Literal["none", "python", "remembered", "compiled"] = "none",
     fields: int = 6,
     precision: Literal["same", "fp8", "fp8_inner", "switched"] = "same",
+    decide_every: int = 8,
     graph: Literal["none", "per_size", "lazy"] = "none",
     buckets: list[int] | None = None,
 ) -> Workload:
@@ -100,7 +101,8 @@ def generate(
     each decoding step as a CUDA graph (kv static), captured in set-up; ``lazy`` captures it in each iteration when its
     batch comes. Batches are padded to the next of ``buckets``. ``precision`` decodes with the matrices of all layers in
     fp8, of all but the first and the last (``fp8_inner``), or ``switched`` to it while the smoothed margin of choices
-    is above one that ``exit_share`` of the text's tokens have, and looks at it every 8 tokens.
+    is above one that ``exit_share`` of the text's tokens have; the host looks at it
+    every ``decide_every`` tokens.
 
     FLOPs: 2 x parameters x tokens, plus attention. Bytes: the weights once for each pass, plus the keys and values
     that it reads. Items: tokens, prompts' in a prefill, else new ones (book, chapters 15 to 19).
@@ -140,7 +142,7 @@ def _workload(asked: SimpleNamespace, side: Generation) -> Workload:
 
 def _check(asked: SimpleNamespace) -> None:
     counts = ("sequences", "prompt_tokens", "new_tokens", "page_tokens", "draft_tokens", "draft_layers", "fields")
-    if bad := [name for name in counts if getattr(asked, name) < 1]:
+    if bad := [name for name in (*counts, "decide_every") if getattr(asked, name) < 1]:
         raise ValueError(f"{bad[0]} is {getattr(asked, bad[0])}; it must be 1 or more")
     if min(asked.batch, asked.prefill_chunk, asked.decoding) < 0 or (asked.batch and asked.sequences % asked.batch):
         raise ValueError("batch must divide sequences; batch, prefill_chunk and decoding must not be negative")

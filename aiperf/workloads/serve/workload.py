@@ -136,10 +136,13 @@ def engine(
     repeats: int = 1,
     urgent: float = 0.0,
     standard: float = 0.0,
-    batching: Literal["none", "static", "dynamic", "adaptive", "by_load", "continuous", "decode_first"] = "continuous",
+    batching: Literal[
+        "none", "static", "dynamic", "adaptive", "by_load", "continuous", "decode_first", "batched_prompts"
+    ] = "continuous",
     max_batch: int = 8,
     delay: Seconds = 0.002,
     decode_budget: Seconds = 0.005,
+    prefill_batch: int = 1,
     coalesce: Seconds = 0.0,
     prefill_chunk: int = 0,
     order: Literal["fifo", "short_lane", "length_buckets", "urgent_first", "reserved"] = "fifo",
@@ -148,6 +151,7 @@ def engine(
     kv_pool: float = 1.0,
     prefix_cache: bool = False,
     admission: Literal["all", "in_time"] = "all",
+    lookups: Literal["none", "linear", "trie", "radix"] = "none",
     ttft_slo: Seconds = 0.5,
     inter_token_slo: Seconds = 0.04,
     threads: int = 1,
@@ -164,7 +168,8 @@ def engine(
     most ``delay``, and such a batch stays together until its longest answer is whole; ``continuous`` lets requests join
     and leave between passes. ``adaptive`` waits less than ``delay`` the slower requests come; ``by_load`` takes single
     requests while the model is mostly idle. ``decode_first``: as continuous, and prompts get what a pass of decoding
-    leaves of ``decode_budget``. ``prefill_chunk`` cuts prompts into pieces, between which the others get a token.
+    leaves of ``decode_budget``; ``batched_prompts``: ``prefill_batch`` of them in a pass, collected for at most
+    ``delay``. ``prefill_chunk`` cuts prompts into pieces, between which the others get a token.
 
     Keys and values lie in pages of ``page_tokens``; ``kv_pool`` is the pool's share of what the largest ``max_batch``
     need. Continuous batching takes pages when it needs them; without any left it preempts the request that
@@ -173,6 +178,10 @@ def engine(
     first; with ``reserved`` 10 % of the places are kept for urgent requests, 30 % for the share ``standard``.
     ``admission: in_time`` rejects what is not urgent and would get its first token after ``ttft_slo``.
 
+    ``lookups``: no model; an iteration asks an index of ``requests`` prompts, of which sixteen at a time have their
+    ``shared_tokens`` in common, for the longest known beginning of as many others: the prompts one by one, a tree of
+    tokens or of edges (``radix``).
+
     goodput: answers within ``ttft_slo``, and ``inter_token_slo`` on average, a second of the schedule, or of the
     iteration where all come at once. longest_gap: between two tokens of an answer. ttft_urgent: of urgent requests.
     Times count from the schedule.
@@ -180,7 +189,9 @@ def engine(
     asked = SimpleNamespace(**locals())
     _check_engine(asked)
     # Loaded here, because serve.load needs no torch.
-    side = importlib.import_module("aiperf.workloads.engine.side").EngineSide(asked)
+    name = "side" if lookups == "none" else "lookups"
+    module = importlib.import_module(f"aiperf.workloads.engine.{name}")
+    side = module.EngineSide(asked) if lookups == "none" else module.LookupSide(asked)
     found: Workload = side.workload()
     return found
 
@@ -237,7 +248,7 @@ def cluster(
     """
     asked = SimpleNamespace(
         **locals(), batching="continuous", order="fifo", admission="all", urgent=0.0, shared_tokens=0, delay=0.0,
-        bucket_tokens=1, repeats=1, standard=0.0, coalesce=0.0,
+        bucket_tokens=1, repeats=1, standard=0.0, coalesce=0.0, prefill_batch=1,
     )  # fmt: skip
     _check_engine(asked)
     _check_cluster(asked)
@@ -260,7 +271,7 @@ def _check_cluster(asked: SimpleNamespace) -> None:
 
 
 def _check_engine(asked: SimpleNamespace) -> None:
-    counts = ("requests", "max_batch", "bucket_tokens", "page_tokens", "threads", "repeats")
+    counts = ("requests", "max_batch", "bucket_tokens", "page_tokens", "threads", "repeats", "prefill_batch")
     if bad := [name for name in counts if getattr(asked, name) < 1]:
         raise ValueError(f"{bad[0]} is {getattr(asked, bad[0])}; it must be 1 or more")
     for name in ("prompt_tokens", "new_tokens"):
@@ -277,7 +288,9 @@ def _check_engine(asked: SimpleNamespace) -> None:
         raise ValueError("coalesce must not be negative and needs a rate; urgent and standard are shares of one whole")
     if asked.batching == "decode_first" and asked.decode_budget <= 0:
         raise ValueError("decode_budget must be above 0")
-    if asked.batching not in ("continuous", "decode_first") and (asked.prefill_chunk or asked.prefix_cache):
+    if asked.batching not in ("continuous", "decode_first", "batched_prompts") and (
+        asked.prefill_chunk or asked.prefix_cache
+    ):
         raise ValueError("prefill_chunk and prefix_cache need batching continuous")
-    if asked.batching == "decode_first" and asked.prefill_chunk:
-        raise ValueError("prefill_chunk needs batching continuous: decode_first chooses the pieces itself")
+    if asked.batching in ("decode_first", "batched_prompts") and asked.prefill_chunk:
+        raise ValueError(f"prefill_chunk needs batching continuous: {asked.batching} has pieces of its own")
