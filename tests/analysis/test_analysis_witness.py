@@ -11,7 +11,7 @@ from aiperf.analysis.witness import hidden_note
 CASE = make_case()
 
 
-def pairs(before=0.3e-3, after=0.3e-3, turn=10e-3, count=4):
+def pairs(before=0.3e-3, after=0.3e-3, turn=10e-3, count=4, base_s=1.25e-3):
     """Pairs whose sides hide so many seconds of each turn."""
     made = []
     for index in range(count):
@@ -20,7 +20,7 @@ def pairs(before=0.3e-3, after=0.3e-3, turn=10e-3, count=4):
             replace(make_run(n), witness={"turn_s": turn, "hidden_s": h} if h is not None else {})
             for n, h in hidden.items()
         )
-        made.append(make_pair(index, {"before": 1.25e-3 + index * 1e-6, "after": 1e-3}, runs=runs))
+        made.append(make_pair(index, {"before": base_s + index * 1e-6, "after": 1e-3}, runs=runs))
     return made
 
 
@@ -54,6 +54,14 @@ def test_as_many_seconds_hidden_of_longer_turns_of_another_side_excuse_them():
         for pair in pairs(before=2.5e-3)
     ]
     assert hidden_note(made, CASE, "before") is None
+
+
+def test_a_clock_that_takes_off_a_little_is_found_where_that_is_the_advantage():
+    assert found(after=1.0e-3, base_s=1.07e-3) == ["after"]
+    assert found(after=1.0e-3, base_s=1.25e-3) == []
+    assert found(after=1.0e-3, base_s=0.97e-3) == []
+    assert found(after=0.7e-3, base_s=1.07e-3) == []
+    assert found(after=0.3e-3, before=0.02e-3, turn=1e-3, base_s=1.07e-3) == []
 
 
 def test_turns_that_nobody_witnessed_say_nothing():
