@@ -141,6 +141,7 @@ def engine(
     bucket_tokens: int = 64,
     page_tokens: int = 16,
     kv_pool: float = 1.0,
+    pool_tokens: int = 0,
     prefix_cache: bool = False,
     admission: Literal["all", "in_time"] = "all",
     ttft_slo: Seconds = 0.5,
@@ -158,10 +159,11 @@ def engine(
     and leave between passes. ``prefill_chunk`` cuts prompts into pieces, between which the others get a token.
 
     Keys and values lie in pages of ``page_tokens``; ``kv_pool`` is the pool's share of what the largest ``max_batch``
-    need. Continuous batching takes pages when it needs them; without any left it preempts the request that
-    started last and computes it again. ``prefix_cache`` finds whole pages of earlier prompts of the iteration.
-    ``order``: prompts up to ``bucket_tokens`` first, batches of one bucket of so many tokens, or the share ``urgent``
-    first. ``admission: in_time`` rejects what is not urgent and would get its first token after ``ttft_slo``.
+    need, or it has room for ``pool_tokens`` (0: by its share). Continuous batching takes pages when it needs them;
+    without any left it preempts the request that started last and computes it again. ``prefix_cache`` finds whole pages
+    of earlier prompts of the iteration. ``order``: prompts up to ``bucket_tokens`` first, batches of one bucket of so
+    many tokens, or the share ``urgent`` first. ``admission: in_time`` rejects what is not urgent and would get its
+    first token after ``ttft_slo``.
 
     goodput: answers within ``ttft_slo``, and ``inter_token_slo`` on average, a second of the schedule, or of the
     iteration where all come at once. longest_gap: between two tokens of an answer. Times count from the schedule.
@@ -219,7 +221,7 @@ def cluster(
     """
     asked = SimpleNamespace(
         **locals(), batching="continuous", order="fifo", admission="all", urgent=0.0, shared_tokens=0, delay=0.0,
-        bucket_tokens=1,
+        bucket_tokens=1, pool_tokens=0,
     )  # fmt: skip
     _check_engine(asked)
     _check_cluster(asked)
@@ -249,5 +251,7 @@ def _check_engine(asked: SimpleNamespace) -> None:
         raise ValueError("shared_tokens must be from 0 to below the shortest prompt")
     if min(asked.rate, asked.delay, asked.prefill_chunk) < 0 or not 0 <= asked.urgent <= 1 or asked.kv_pool <= 0:
         raise ValueError("rate, delay and prefill_chunk must not be negative, urgent a share, kv_pool above 0")
+    if asked.pool_tokens and asked.pool_tokens < asked.prompt_tokens[1] + asked.new_tokens[1] + asked.page_tokens - 1:
+        raise ValueError("pool_tokens must have room for the longest prompt with the longest answer, in whole pages")
     if asked.batching != "continuous" and (asked.prefill_chunk or asked.prefix_cache):
         raise ValueError("prefill_chunk and prefix_cache need batching continuous")
