@@ -112,6 +112,16 @@ def test_a_small_pool_preempts_and_computes_again_what_it_lost(built):
     assert ample.facts["pool_pages"] > small.facts["pool_pages"]
 
 
+def test_the_same_room_holds_more_requests_in_small_pages_than_in_a_region_for_the_longest(built):
+    shared = {"new_tokens": [2, 20], "prompt_tokens": [3, 8], "max_batch": 7, "pool_tokens": 64}
+    (regions, _), (pages, _) = built(page_tokens=32, **shared), built(page_tokens=4, **shared)
+    before, after = audit(regions, seed=11), audit(pages, seed=11)
+    assert same_answers(before, after).passed
+    assert (regions.facts["pool_pages"], pages.facts["pool_pages"]) == (2, 16)
+    assert regions.counters()["preemptions"] == 0
+    assert pages.counters()["forward_passes"] < 0.8 * regions.counters()["forward_passes"]
+
+
 def test_the_prefix_cache_finds_the_whole_pages_that_all_prompts_share_and_nothing_else(built):
     shared = {"prompt_tokens": [15, 20], "shared_tokens": 14, "prefix_cache": True}
     workload, side = built(**shared)
@@ -329,6 +339,7 @@ def test_the_check_of_answers_refuses_lost_repeated_and_other_ones(built):
         ({"new_tokens": [0, 3]}, "new_tokens is"),
         ({"shared_tokens": 3}, "shared_tokens must be"),
         ({"kv_pool": 0.0}, "kv_pool above 0"),
+        ({"pool_tokens": 8}, "room for the longest prompt"),
         ({"batching": "static", "prefill_chunk": 4}, "need batching continuous"),
         ({"batching": "none", "prefix_cache": True}, "need batching continuous"),
         ({"batching": "decode_first", "prefill_chunk": 4}, "has pieces of its own"),

@@ -191,6 +191,23 @@ def test_a_block_has_room_for_the_longest_text_and_pages_only_for_what_is_there(
     assert outcome.value == 0
 
 
+def test_rounding_is_told_from_logits_that_are_wrong_at_few_positions():
+    rng = np.random.default_rng(1)
+    logits = rng.normal(size=(1, 12, 400))
+
+    def side(values):
+        return {"logits": values, "tokens": values.argmax(axis=-1)}
+
+    rounded, broken = logits + 0.15 * rng.normal(size=logits.shape), logits.copy()
+    broken[0, 8:] = rng.normal(size=(4, 400))
+    before, after, wrong = side(logits), side(rounded), side(broken)
+    assert agreement.disagreement(before, wrong).passed
+    assert not agreement.rounded_disagreement(before, wrong).passed
+    assert agreement.rounded_disagreement(before, after) == agreement.disagreement(before, after)
+    assert agreement.rounded_disagreement(before, after).passed
+    assert not agreement.rounded_disagreement(before, {**after, "tokens": after["tokens"] + 1}).passed
+
+
 def _outputs():
     rng = np.random.default_rng(1)
     return {"tokens": rng.integers(100, size=(2, 5)), "margins": rng.uniform(0.1, 1, (2, 5))}

@@ -162,9 +162,10 @@ def test_both_tokenisers_give_the_same_ids_and_know_case_and_lines() -> None:
     assert table[ord("A")] == table[ord("a")] != table[ord("b")]
 
 
+@pytest.mark.parametrize("copied", [False, True])
 @pytest.mark.parametrize("impl", ["numpy", "torch"])
-def test_rows_are_standardised_by_every_library(impl: Any) -> None:
-    workload = tensor.op(Context(seed=5), op="standardise_rows", n=40 * 50, cols=50, impl=impl)
+def test_rows_are_standardised_by_every_library(impl: Any, copied: bool) -> None:
+    workload = tensor.op(Context(seed=5), op="standardise_rows", n=40 * 50, cols=50, impl=impl, copied=copied)
     assert workload.redraw is not None
     assert workload.reference is not None
     workload.redraw(8)
@@ -172,6 +173,11 @@ def test_rows_are_standardised_by_every_library(impl: Any) -> None:
     found = snapshot(workload)["out"]
     assert np.allclose(found, workload.reference()["out"], rtol=1e-4, atol=1e-5)
     assert np.allclose(found.std(1), 1, atol=1e-4)
+    # What a step copies is what lies in host memory now.
+    if copied:
+        workload.inputs()["x"][:] *= -1
+        workload.step()
+        assert np.allclose(snapshot(workload)["out"], -found, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -187,6 +193,7 @@ def test_rows_are_standardised_by_every_library(impl: Any) -> None:
         ({"op": "swiglu", "impl": "opaque"}, "mul_add_relu"),
         ({"op": "byte_tokenise", "impl": "torch"}, "python_loop and numpy"),
         ({"op": "standardise_rows", "impl": "compiled"}, "numpy, cupy and torch"),
+        ({"op": "softmax", "copied": True}, "copied is there for op standardise_rows"),
         ({"op": "axpb", "depth": 0}, "1 or more"),
     ],
 )

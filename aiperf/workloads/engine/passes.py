@@ -79,7 +79,9 @@ class PagedRows:
             pages = self._pool.kv[which, layer]
             pages.flatten(0, 1).index_copy_(0, self._slots, new.transpose(1, 2).flatten(0, 1))
             if not self._alone:
-                whole = pages.index_select(0, self._table).view(len(self._places), -1, *pages.shape[2:])
+                # Of a page that is longer than any row, only what some row has.
+                whole = pages[:, : self._longest].index_select(0, self._table)
+                whole = whole.view(len(self._places), -1, *pages.shape[2:])
                 found.append(whole[:, : self._longest].transpose(1, 2))
         return (k, v) if self._alone else (found[0], found[1])
 

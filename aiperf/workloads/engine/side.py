@@ -88,8 +88,11 @@ class EngineSide:
         self.times = ServedTimes(asked.ttft_slo, asked.inter_token_slo)
 
     def _pages(self) -> int:
-        """The share ``kv_pool`` of what the largest ``max_batch`` requests need; one request always fits."""
+        """Those of ``pool_tokens``, or else the share ``kv_pool`` of what the largest ``max_batch`` requests need; one
+        request always fits."""
         page = self._asked.page_tokens
+        if self._asked.pool_tokens:
+            return int(self._asked.pool_tokens // page)
         needs = sorted((-(-(d.prompt_tokens + d.new_tokens) // page) for d in self.demands), reverse=True)
         return max(needs[0], round(self._asked.kv_pool * sum(needs[: self._asked.max_batch])))
 

@@ -17,6 +17,8 @@ _TIE = 1e-3
 """Distance of the two best logits below which rounding may choose; logits are of the order of 1."""
 _NEAR = 1e-3
 """By how much equal choices may differ in that distance."""
+_FAR = 0.5
+"""Distance of a position's logits from before's, over the length of before's, that rounding does not explain."""
 _SIXTEEN_BIT = 0.25
 """Both, where a model of 16 bits rounds its logits, which are of the order of 4, to steps of 1/32."""
 
@@ -66,6 +68,19 @@ def disagreement(before: Mapping[str, Any], after: Mapping[str, Any]) -> Outcome
         return Outcome(False, fault)
     value = float(np.mean(before["tokens"] != after["tokens"]))
     return Outcome(True, f"{100 * value:.1f} % of the tokens would be chosen differently", value)
+
+
+def rounded_disagreement(before: Mapping[str, Any], after: Mapping[str, Any]) -> Outcome:
+    """As ``disagreement``, of sides that differ by rounding: at every position the logits must be near before's, as the
+    share of other choices says little of a side that is wrong at some positions only."""
+    found = disagreement(before, after)
+    if not found.passed:
+        return found
+    apart, length = (np.linalg.norm(x, axis=-1) for x in (after["logits"] - before["logits"], before["logits"]))
+    # Written so that what is no number is no agreement.
+    if not (apart <= _FAR * length).all():
+        return Outcome(False, "logits lie further from before's than rounding takes them")
+    return found
 
 
 def _not_chosen(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from aiperf.workloads.contract import Context, SkipSide, Work, Workload
 from aiperf.workloads.decoder.model import PRESETS
 from aiperf.workloads.decoder.pruned import computed_tokens, kept_tokens
-from aiperf.workloads.llm.agreement import disagreement, same_tokens, same_when_rounded
+from aiperf.workloads.llm.agreement import disagreement, rounded_disagreement, same_tokens, same_when_rounded
 from aiperf.workloads.llm.sides import Generation
 from aiperf.workloads.shared.seeded import gemm_peak, memory_peak, torch_dtype
 
@@ -131,6 +131,7 @@ def _workload(asked: SimpleNamespace, side: Generation) -> Workload:
             "same_tokens": same_tokens,
             "same_when_rounded": same_when_rounded,
             "disagreement": disagreement,
+            "rounded_disagreement": rounded_disagreement,
         },
         facts={
             "weight_bytes": (shape.layers * shape.layer_parameters + shape.head_parameters) * element,

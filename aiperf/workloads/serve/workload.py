@@ -149,6 +149,7 @@ def engine(
     bucket_tokens: int = 64,
     page_tokens: int = 16,
     kv_pool: float = 1.0,
+    pool_tokens: int = 0,
     prefix_cache: bool = False,
     admission: Literal["all", "in_time"] = "all",
     lookups: Literal["none", "linear", "trie", "radix"] = "none",
@@ -172,8 +173,9 @@ def engine(
     ``delay``. ``prefill_chunk`` cuts prompts into pieces, between which the others get a token.
 
     Keys and values lie in pages of ``page_tokens``; ``kv_pool`` is the pool's share of what the largest ``max_batch``
-    need. Continuous batching takes pages when it needs them; without any left it preempts the request that
-    started last and computes it again. ``prefix_cache`` finds whole pages of earlier prompts of the iteration.
+    need, or it has room for ``pool_tokens`` (0: by its share). Continuous batching takes pages when it needs them;
+    without any left it preempts the request that started last and computes it again. ``prefix_cache`` finds whole pages
+    of earlier prompts of the iteration.
     ``order``: prompts up to ``bucket_tokens`` first, batches of one bucket of so many tokens, or the share ``urgent``
     first; with ``reserved`` 10 % of the places are kept for urgent requests, 30 % for the share ``standard``.
     ``admission: in_time`` rejects what is not urgent and would get its first token after ``ttft_slo``.
@@ -248,7 +250,7 @@ def cluster(
     """
     asked = SimpleNamespace(
         **locals(), batching="continuous", order="fifo", admission="all", urgent=0.0, shared_tokens=0, delay=0.0,
-        bucket_tokens=1, repeats=1, standard=0.0, coalesce=0.0, prefill_batch=1,
+        bucket_tokens=1, repeats=1, standard=0.0, coalesce=0.0, prefill_batch=1, pool_tokens=0,
     )  # fmt: skip
     _check_engine(asked)
     _check_cluster(asked)
@@ -288,6 +290,8 @@ def _check_engine(asked: SimpleNamespace) -> None:
         raise ValueError("coalesce must not be negative and needs a rate; urgent and standard are shares of one whole")
     if asked.batching == "decode_first" and asked.decode_budget <= 0:
         raise ValueError("decode_budget must be above 0")
+    if asked.pool_tokens and asked.pool_tokens < asked.prompt_tokens[1] + asked.new_tokens[1] + asked.page_tokens - 1:
+        raise ValueError("pool_tokens must have room for the longest prompt with the longest answer, in whole pages")
     if asked.batching not in ("continuous", "decode_first", "batched_prompts") and (
         asked.prefill_chunk or asked.prefix_cache
     ):

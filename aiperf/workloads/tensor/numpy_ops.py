@@ -61,21 +61,26 @@ def tokenise(context: Context, *, n: int, impl: str) -> Workload:
     )
 
 
-def standardise(context: Context, *, n: int, cols: int, impl: str) -> Workload:
+def standardise(context: Context, *, n: int, cols: int, impl: str, copied: bool) -> Workload:
     """Rows of ``cols`` float32 to mean 0 and deviation 1, by the same expression in numpy (host memory), cupy or torch
-    (the device's)."""
+    (the device's); with ``copied`` from host memory to a result on the device, by one copy on either side."""
     if n % cols:
         raise ValueError(f"{n} elements do not make whole rows of {cols}")
     host = np.empty((n // cols, cols), np.float32)
     x, put, compute = _array(context, impl, host)
+    to_device = _copied_to(context.device) if copied and impl == "numpy" else None
+    put_first = copied and to_device is None
     held: dict[str, Any] = {}
 
     def redraw(seed: int) -> None:
         host[...] = generator(seed, "x").standard_normal(host.shape, dtype=np.float32)
-        put(host)
+        if not put_first:
+            put(host)
 
     def step() -> None:
-        held["out"] = compute()
+        if put_first:
+            put(host)
+        held["out"] = compute() if to_device is None else to_device(compute())
 
     def reference() -> dict[str, Any]:
         wide = host.astype(np.float64)
@@ -87,12 +92,18 @@ def standardise(context: Context, *, n: int, cols: int, impl: str) -> Workload:
         step=step,
         work=Work(bytes=8.0 * n, flops=5.0 * n, items=n, item="elements"),
         outputs=lambda: dict(held),
-        inputs=lambda: {"x": x},
+        inputs=lambda: {"x": host if put_first else x},
         redraw=redraw,
         reference=reference,
-        facts={"impl": impl, "device": "cpu" if impl == "numpy" else context.device},
+        facts={"impl": impl, "copied": copied, "device": "cpu" if impl == "numpy" else context.device},
         close=held.clear,
     )
+
+
+def _copied_to(device: str) -> Callable[[Any], Any]:
+    import torch
+
+    return lambda values: torch.from_numpy(values).to(device)
 
 
 def _array(context: Context, impl: str, host: Any) -> tuple[Any, Callable[[Any], object], Callable[[], Any]]:
@@ -119,7 +130,11 @@ def _array(context: Context, impl: str, host: Any) -> tuple[Any, Callable[[Any],
         with view_stream(torch.cuda.current_stream().cuda_stream):
             return _standardised(array)
 
-    return array, array.set, by_cupy
+    def put(values: Any) -> None:
+        with view_stream(torch.cuda.current_stream().cuda_stream):
+            array.set(values)
+
+    return array, put, by_cupy
 
 
 def _standardised(x: Any) -> Any:

@@ -92,6 +92,7 @@ def op(
     tensors: int = 1,
     block: int = 1024,
     warps: int = 4,
+    copied: bool = False,
 ) -> Workload:  # fmt: skip
     """``op`` over ``n`` elements; where it works on rows they have ``cols`` elements each.
 
@@ -104,7 +105,8 @@ def op(
     by torch.compile, ``triton`` as one kernel written by hand (``block`` elements a program, or a row; ``warps``).
     ``axpb`` is x * 0.99 + 0.01, ``depth`` times. ``mul_add_relu`` compiles relu(x / 2 + y) whole, or with its addition
     as a Triton operator that the compiler cannot look into (``opaque``) or can (``transparent``). ``standardise_rows``
-    is there for numpy, cupy and torch, ``byte_tokenise`` for python_loop and numpy.
+    is there for numpy, cupy and torch; with ``copied`` a step also brings it from host memory to the device, before
+    cupy and torch and after numpy. ``byte_tokenise`` is there for python_loop and numpy.
 
     Bytes: inputs once and outputs once; items: elements. Source: book chapters 6 to 9, 12, 14 and appendix.
     """
@@ -114,7 +116,9 @@ def op(
     if op == "byte_tokenise":
         return tokenise(context, n=n, impl=impl)
     if op == "standardise_rows":
-        return standardise(context, n=n, cols=cols, impl=impl)
+        return standardise(context, n=n, cols=cols, impl=impl, copied=copied)
+    if copied:
+        raise ValueError("copied is there for op standardise_rows")
     if op in OPERATIONS and (op not in _READS or impl in ("compiled", "triton")):
         if impl not in ("torch", "compiled", "triton", "opaque", "transparent"):
             raise ValueError(f"op {op} has no impl {impl}")
