@@ -39,7 +39,7 @@ def reuse_note(pairs: Sequence[Pair], case: Case, side: str) -> Note | None:
     times = [t for t in (_times(pair, side, case.sides[0].name, field) for pair in used) if t is not None]
     if len(times) < FEWEST_PAIRS:
         return None
-    known = [s for pair in used for run in pair.runs if run.side == side for s in run.again_s]
+    known = [s for pair in used for run in pair.runs if run.side == side for s in run.cold_s or run.again_s]
     ratios = [fresh / _single_call(plain, known) for fresh, plain, _ in times]
     if min(ratios) <= (LEAST if statistics.median(ratios) > TYPICAL else SURELY):
         return None

@@ -22,6 +22,8 @@ LOST_SHARE = 0.5
 its advantage."""
 STANDARD_ERRORS = 4.0
 LEAST_ERROR = 0.01
+FEW = 2.0
+"""A spread from so many readings is taken as twice as large: it may as well be too small."""
 LEAST_SECONDS = 1e-6
 """A difference in time below the resolution of the clocks says nothing."""
 
@@ -35,9 +37,13 @@ class _Singles:
     error: float
     """Standard error of fresh - again."""
 
+    by_medians: float
+    """fresh - again by the medians of each pair, not by the lower quartiles: of a few readings both scatter, by chance
+    seldom to the same side."""
+
     @property
     def penalty(self) -> float:
-        return self.fresh - self.again
+        return min(self.fresh - self.again, self.by_medians)
 
     @property
     def penalty_s(self) -> float:
@@ -75,9 +81,23 @@ def _side(pairs: Sequence[Pair], name: str) -> _Singles | None:
     logs = [both for both in logs if min(map(len, both)) >= FEWEST_READINGS]
     if len(logs) < FEWEST_PAIRS:
         return None
-    squares = sum(statistics.variance(values) / len(values) for both in logs for values in both)
-    fresh, again = (statistics.fmean(statistics.median(both[i]) for both in logs) for i in (0, 1))
-    return _Singles(fresh, again, math.sqrt(squares) / len(logs))
+    squares = sum(_spread(values) ** 2 / len(values) for both in logs for values in both)
+    fresh, again = (statistics.fmean(_typical(both[i]) for both in logs) for i in (0, 1))
+    by_medians = statistics.fmean(statistics.median(both[0]) - statistics.median(both[1]) for both in logs)
+    few = 1 + FEW / min(sum(len(both[i]) for both in logs) for i in (0, 1))
+    return _Singles(fresh, again, few * math.sqrt(squares) / len(logs), by_medians)
+
+
+def _typical(values: Sequence[float]) -> float:
+    """The lower quartile: what keeps a host busy lengthens some iterations, and shortens none."""
+    return sorted(values)[len(values) // 4]
+
+
+def _spread(values: Sequence[float]) -> float:
+    """Standard deviation by the distances of the lower half, likewise."""
+    middle = statistics.median(values)
+    below = [middle - value for value in values if value <= middle]
+    return math.sqrt(sum(d * d for d in below) / len(below))
 
 
 def _logs(seconds: Sequence[float]) -> list[float]:

@@ -35,12 +35,14 @@ def limits(
     peaks: Mapping[str, PeakRate | tuple[float, str]],
     side: str,
     launches: float = 0,
+    nodes: int = 1,
 ) -> tuple[Limit, ...]:
     """Compute the share of every known peak that a side reached with ``seconds`` a step.
 
     ``work["peaks"]`` maps a peak to the amount that one step charges to it, ``work["maybe_cached"]`` to what of it may
     not have passed yet; ``launches`` is charged to the peak ``launch`` (empty launches per second) unless the work
-    declares its own. A peak that was not measured is left out. Raises ValueError when ``seconds`` is not positive.
+    declares its own. ``nodes`` that share the work equally have such a peak each. A peak that was not measured is left
+    out. Raises ValueError when ``seconds`` is not positive.
     """
     if not seconds > 0:
         raise ValueError(f"a limit needs a positive time per step, not {seconds:g}")
@@ -52,7 +54,9 @@ def limits(
     for peak_name, amount in sorted(amounts.items()):
         peak, unit = peaks.get(peak_name, (0.0, ""))
         if amount > 0 and peak > 0:
-            share, surely = (x / seconds / peak for x in (amount, max(0.0, amount - cached.get(peak_name, 0.0))))
+            share, surely = (
+                x / nodes / seconds / peak for x in (amount, max(0.0, amount - cached.get(peak_name, 0.0)))
+            )
             found.append(Limit(side, peak_name, peak, unit, share, surely if peak_name in cached else None))
     return tuple(found)
 

@@ -17,6 +17,8 @@ SHARE = 0.25
 """Of the base side's step: less, moved out of the time, cannot make a verdict."""
 OUTPUTS_FLOOR_S, PREPARE_FLOOR_S, SETUP_FLOOR_S = 1e-3, 1e-4, 1.0
 """What a call may take longer than the base side's for reasons of the host; of set-up, for compiling and imports."""
+PENDING_FLOOR_S = 0.4e-3
+"""The same of the shortest call right after an audited step: a host that delays each of them is rare."""
 FIRST_FLOOR_S, HALF = 10e-3, 0.5
 """Seconds that a first iteration must save for its set-up to be looked at, and the share of them that is found there.
 """
@@ -37,10 +39,10 @@ def outputs_fault(pairs: Sequence[Pair], case: Case, side: str) -> Note | None:
     used = valid(pairs)
     if case.needs.gpus or len(used) < FEWEST_PAIRS:
         return None
-    own, step = _phase(used, side, "pending"), _step(used, case)
+    own = _phase(used, side, "pending")
     others = min(_phase(used, other.name, "pending") for other in case.sides if other.name != side)
     least = min(_call(run, "pending") if (run := side_run(pair, side)) else 0.0 for pair in used)
-    if own - others <= max(OUTPUTS_FLOOR_S, SHARE * step) or least <= OUTPUTS_FLOOR_S:
+    if own - others <= max(PENDING_FLOOR_S, _decides(used, case, side)) or least <= PENDING_FLOOR_S:
         return None
     return Note("work_in_outputs", {"side": side, "seconds": own, "other_s": others})
 
@@ -52,12 +54,12 @@ def phase_notes(pairs: Sequence[Pair], case: Case) -> Iterator[Note]:
         return
     base, step = case.sides[0].name, _step(used, case)
     steps = statistics.median(sum(s.iterations for s in counted(pair, base)) for pair in used)
-    floors = {
-        "set_up": max(SETUP_FLOOR_S, SHARE * step * steps),
-        "prepare": max(PREPARE_FLOOR_S, SHARE * step),
-        "outputs": max(OUTPUTS_FLOOR_S, SHARE * step),
-    }
     for side in (side.name for side in case.sides[1:]):
+        floors = {
+            "set_up": max(SETUP_FLOOR_S, SHARE * step * steps),
+            "prepare": max(PREPARE_FLOOR_S, _decides(used, case, side)),
+            "outputs": max(OUTPUTS_FLOOR_S, SHARE * step),
+        }
         for phase, floor in floors.items():
             own, other = (_phase(used, name, phase) for name in (side, base))
             if own - other > floor:
@@ -121,6 +123,14 @@ def _cpu(pairs: Sequence[Pair], side: str) -> float:
 def _step(pairs: Sequence[Pair], case: Case) -> float:
     how, base = reading(pairs, case, metric=DEFAULT_METRIC), case.sides[0].name
     return statistics.median(side_value(pair, base, how=how) or 0.0 for pair in pairs)
+
+
+def _decides(pairs: Sequence[Pair], case: Case, side: str) -> float:
+    """Seconds which, moved out of each step of ``side``, make a verdict: a share of the base side's step, or half of
+    what the side saves where that is less."""
+    how, step = reading(pairs, case, metric=DEFAULT_METRIC), _step(pairs, case)
+    saved = step - statistics.median(side_value(pair, side, how=how) or step for pair in pairs)
+    return min(SHARE * step, HALF * saved) if saved > 0 else SHARE * step
 
 
 def _phase(pairs: Sequence[Pair], side: str, phase: str) -> float:

@@ -140,10 +140,10 @@ def _all_limits(case: Case, pairs: Sequence[Pair], peaks: Peaks) -> tuple[Limit,
     # A cold device sample is one event pair around one step, so it cannot be shorter than an empty launch; batches can.
     launches = 1 if how.field == "device_s" and case.measure.cache == "cold" else 0
     found: list[Limit] = []
-    for side in (s.name for s in case.sides):
+    for side, nodes in ((s.name, s.nodes) for s in case.sides):
         run = side_run(used[0], side)
-        seconds = summarise(used, side, how=how).value
-        found += limits(run.work if run else {}, seconds=seconds, peaks=peaks, side=side, launches=launches)
+        work, seconds = run.work if run else {}, summarise(used, side, how=how).value
+        found += limits(work, seconds=seconds, peaks=peaks, side=side, launches=launches, nodes=nodes)
     return tuple(found)
 
 

@@ -16,7 +16,7 @@ from aiperf.cli.options import DEFAULT_RESULTS, EveryMetricOption, ResultsOption
 from aiperf.cli.output import HtmlOption, refuse_page_in, write_page
 from aiperf.errors import Exit, usage
 from aiperf.host.calibration import load_calibration
-from aiperf.report.html.listing_page import compare_html
+from aiperf.report.html.listing_page import compare_html, hosts_html
 from aiperf.report.layout.formats import OutputFormat, print_in
 from aiperf.report.views.compare_rows import compare_rows
 from aiperf.report.views.compare_table import compare_view
@@ -47,15 +47,18 @@ def compare(
     ] = False,
     html: HtmlOption = False,
     output: Annotated[
-        str, typer.Option("--output", metavar="PATH", help="File of the page; default: compare.html in the results.")
+        str,
+        typer.Option(
+            "--output", metavar="PATH", help="File of the page; default: compare.html or hosts.html in the results."
+        ),
     ] = "",
 ) -> None:
     """Compare stored runs with the first one: their environments, then every case."""
-    if hosts:
-        refuse_beside("--hosts", _RUNS, "--results", "--format", "--json")
-        _over_hosts(runs, form, results)
-        return
     refuse_page_in(form, html=html, output=output)
+    if hosts:
+        refuse_beside("--hosts", _RUNS, "--results", "--format", "--json", "--html", "--output")
+        _over_hosts(runs, form, results, (Path(output) if output else results / "hosts.html") if html else None)
+        return
     stored = _open(runs, results)
     read = [run.read_cases() for run in stored]
     calibrations = {run.record.host_id: load_calibration(run.record.host_id) for run in stored if run.record.host_id}
@@ -74,8 +77,8 @@ def compare(
         raise typer.Exit(int(Exit.NO_BASELINE))
 
 
-def _over_hosts(names: list[str], form: OutputFormat, results: Path) -> None:
-    """Every case, or those of these names, on all hosts that have a result of it."""
+def _over_hosts(names: list[str], form: OutputFormat, results: Path, page: Path | None) -> None:
+    """Every case, or those of these names, on all hosts that have a result of it, printed or as a page."""
     read, damaged = measured_entries(results, scenarios=names)
     found = over_hosts((entry.run, entry.record) for entry in read)
     if not found:
@@ -85,7 +88,11 @@ def _over_hosts(names: list[str], form: OutputFormat, results: Path) -> None:
             "Measure on each host: aiperf run NAME.",
             "--hosts",
         )
-    print_in(form, hosts_view(found, named=bool(names)), warnings=[each.sentence for each in damaged])
+    warnings = [each.sentence for each in damaged]
+    if page:
+        write_page(page, hosts_html(found, named=bool(names), warnings=warnings), form, warnings=warnings)
+    else:
+        print_in(form, hosts_view(found, named=bool(names)), warnings=warnings)
     if all(case.low is None for kind in found for case in kind.cases):
         raise typer.Exit(int(Exit.NO_BASELINE))
 

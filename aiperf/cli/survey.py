@@ -114,6 +114,7 @@ def survey(
         f"{names[one.node]} was lost at {one.when}, in round {one.round}; its numbers are of before · {one.why}"
         for one in found.lost
     ]
+    about += [f"not measured: {reason}" for reason in found.skipped]
     shares = {pair: math.expm1(log) for pair, log in pair_times(found.readings, PAIR_METRIC).items()}
     view = survey_view(rows, names, on_slurm="SLURM_JOB_ID" in os.environ, about=about, pairs=shares)
     if html:

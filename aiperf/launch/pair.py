@@ -326,6 +326,7 @@ class _Session:
             node_skew=node_skew(played.rank_times.get(name, ()), gang.node_names),
             witness=witness(played.turns.get(name, ())) | self.memory.of(name),
             fresh_s=played.fresh[name].fresh if name in played.fresh else (),
+            cold_s=played.fresh[name].cold if name in played.fresh else (),
             again_s=played.fresh[name].again if name in played.fresh else (),
             values=played.values.get(name, {}),
             facts={**facts[0], **commit_facts(self._sides[name])},

@@ -40,8 +40,8 @@ _LITTLE_HIDDEN = 0.1
 _SEEN_AGAIN, _MOST_FRESH = 12, 12
 """Single iterations on known and on new inputs in a pair, at most."""
 _FEWEST_FRESH = 3
-_FRESH_SHARE = 0.04
-"""Of a side's measured time that they may take, once the fewest are done."""
+_FRESH_SHARE, _FRESH_S = 0.06, 0.02
+"""Of a side's measured time that they may take, once the fewest are done; seconds that they may take of any."""
 _LONGEST_FRESH_S = 0.25
 """Longer iterations are audited only: a few more of them would lengthen a pair by too much."""
 
@@ -170,6 +170,10 @@ def play_rounds(
                 _turn(played, gangs[side], side, index, turns[side], settings, wall_too)
             mark(None)
             done[side] += steps[side]
+            if index == probed:  # before the audits: what they leave is a sign
+                with spent.on("audits"):
+                    played.fresh[side] = reply = _fresh(gangs[side], side, fresh, settings)
+                done[side] += reply.steps
             for audit in audited.get(index, ()):
                 lead = 0 if scheduled else (done[side] + audit.parity) % 2
                 with spent.on("audits"):
@@ -180,10 +184,6 @@ def play_rounds(
                     for wall, device in _slowest(replies)
                 ]
                 done[side] += lead + audit.iterations
-            if index == probed:
-                with spent.on("audits"):
-                    played.fresh[side] = reply = _fresh(gangs[side], side, fresh, settings)
-                done[side] += len(reply.fresh) + len(reply.again) + bool(reply.fresh or reply.again)
     for side in order if probed is not None and not on_gpu else ():
         turn_of.begins(side)
         with spent.on("audits"):
@@ -283,7 +283,7 @@ def _fresh_round(turns: Mapping[str, TurnPlan], rounds: int, draw: random.Random
 
 def _fresh(gang: Gang, side: str, seeds: tuple[int, ...], settings: Settings) -> FreshReply:
     # Ranks must end after the same number of iterations: those of a gang time the fewest.
-    seconds = _FRESH_SHARE * settings.precision.side_seconds if gang.plan.ranks == 1 else 0.0
+    seconds = max(_FRESH_SHARE * settings.precision.side_seconds, _FRESH_S) if gang.plan.ranks == 1 else 0.0
     replies = gang.command(FreshRequest(side, seeds, _FEWEST_FRESH, seconds), limit=settings.limits.measure)
     return max(replies, key=lambda reply: sum(reply.fresh) + sum(reply.again))
 

@@ -220,6 +220,10 @@ class FreshReply(WorkerReply):
     """On inputs that the side meets for the first time."""
     again: tuple[float, ...] = ()
     """On inputs that it has met before, written anew in the same way."""
+    cold: tuple[float, ...] = ()
+    """On inputs that it has met before, in caches as cold as on new ones; none where ``again`` are such."""
+    steps: int = 0
+    """Iterations that were made for it, untimed ones included."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from statistics import median
 
 from aiperf.errors import usage
 from aiperf.host.facts import HostFacts
-from aiperf.launch.gang import Gang, LaunchFailed
+from aiperf.launch.gang import Gang, LaunchFailed, LaunchSkipped
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.nodes.head import Nodes
 from aiperf.launch.nodes.links import FOLDER
@@ -32,8 +32,17 @@ from aiperf.units import format_percent
 _ALONE = (
     Side("copy", workload="peaks.cpu_stream", params={"way": "copy", "size": 64 << 20}),
     Side("gemm", workload="peaks.cpu_gemm_fp32", params={"n": 512}),
+    Side("disk", workload="peaks.disk_read", params={"own": True, "size": 32 << 20}),
 )
 """What every node measures by itself."""
+_CARD = (
+    ("copy", "peaks.dram", {"way": "copy", "size": 256 << 20}),
+    ("gemm", "peaks.gemm_bf16", {"n": 4096}),
+    ("h2d", "peaks.h2d", {"size": 64 << 20}),
+)
+"""What every node measures on each of its GPUs."""
+_NEEDED = ("copy", "gemm")
+"""Without these there is no survey; of the rest the record says why it was not measured."""
 _PAIR = {"size": 4 << 20}
 _SAMPLES = 5
 _SAMPLE_S = 0.02
@@ -69,18 +78,38 @@ def run_survey(
     rounds = survey_rounds(len(names), seed=asked.seed)
     area = settings.results.absolute() / FOLDER
     area.mkdir(parents=True, exist_ok=True)
-    with Guardian() as guardian, Scratch(guardian, "run", area=area) as scratch:
+    with Guardian() as guardian, Scratch(guardian, "run", area=area) as scratch, Scratch(guardian, "node") as own:
         if cluster is not None:
-            cluster.scratch = scratch / "own"
+            cluster.scratch = own  # on the head's own disk, as on the other nodes
         battery = _Battery(asked, rounds, names, settings, scratch)
+        others = [int(each["gpus"]) for each in cluster.facts] if cluster else []
+        battery.count_cards([len(host.gpus), *others])
         try:
             readings = tuple(battery.measure(host, guardian, cluster, note))
         finally:
             battery.end()
     drill = f"{names[asked.slow[0]]} +{format_percent(asked.slow[1])}" if asked.slow else ""
     absent = cluster.absent if cluster else ()
-    survey = SurveyRecord(names, asked.seed, asked.threshold, readings, _now(), drill, absent, tuple(battery.lost))
+    survey = SurveyRecord(
+        names,
+        asked.seed,
+        asked.threshold,
+        readings,
+        _now(),
+        drill,
+        absent,
+        tuple(battery.lost),
+        tuple(f"{metric}: {why}" for metric, why in battery.skipped.items()),
+    )
     return survey, write_survey(survey, settings.results)
+
+
+class _NotMeasured(Exception):
+    """A side cannot be set up on some node."""
+
+    def __init__(self, side: str, why: str) -> None:
+        super().__init__(why)
+        self.side, self.why = side, why
 
 
 class _Battery:
@@ -99,6 +128,22 @@ class _Battery:
         self._started: Started | None = None
         self._iterations: dict[str, int] = {}
         self.lost: list[LostNode] = []
+        self.skipped: dict[str, str] = {}
+        """What is not measured, and why."""
+        self._own, self._devices = list(_ALONE), dict[str, str]()
+
+    def count_cards(self, gpus: Sequence[int]) -> None:
+        """Measure as many GPUs of each node as every node has."""
+        fewest = gpus.index(min(gpus))
+        if max(gpus) > gpus[fewest]:
+            which = f"GPU {gpus[fewest]} and on" if gpus[fewest] else "GPUs"
+            self.skipped[which] = f"{self._names[fewest]} has {gpus[fewest]}, others up to {max(gpus)}"
+        elif not gpus[fewest]:
+            self.skipped["GPUs"] = "no node has any"
+        for card in range(gpus[fewest]):
+            for what, workload, params in _CARD:
+                self._own.append(Side(f"gpu{card}_{what}", workload=workload, params=params))
+                self._devices[self._own[-1].name] = f"cuda:{card}"
 
     def measure(
         self, host: HostFacts, guardian: Guardian, cluster: Nodes | None, note: Callable[[str], None]
@@ -111,6 +156,11 @@ class _Battery:
             try:
                 gang = gang or self._open(host, guardian, cluster)
                 found = list(self._round(gang, number))
+            except _NotMeasured as reason:
+                self.end()
+                self.skipped[reason.side] = reason.why
+                self._own = [side for side in self._own if side.name != reason.side]
+                note(f"{reason.side} is not measured: {reason.why}")
             except LaunchFailed as error:
                 gang = None
                 self.end()
@@ -155,7 +205,7 @@ class _Battery:
         ]
         slow, over = asked.slow[1] if asked.slow else 0.0, 1 if self._alone else nodes
         slowed = self._here.index(asked.slow[0]) if asked.slow and asked.slow[0] in self._here else -1
-        sides = tuple(replace(side, ranks=nodes, nodes=over, slowdown=slow) for side in (*_ALONE, *pairs))
+        sides = tuple(replace(side, ranks=nodes, nodes=over, slowdown=slow) for side in (*self._own, *pairs))
         measure, check = Measure(clock="wall", isolation="in_process"), Check("none", reason="nothing is compared")
         case = Case("survey", "survey", "survey", "", sides, measure=measure, check=check)
         plan = PairPlan(case, 0, tuple(side.name for side in sides), asked.seed)
@@ -166,14 +216,31 @@ class _Battery:
         gang.collect(LoadRequest, limit=limits.setup)
         for side in sides:
             request = setup_request(case, side, seed=asked.seed, delta=0.02, folder=started.folder)
-            gang.send(replace(request, slow_rank=slowed))
-            gang.collect(SetUpRequest, limit=limits.setup)
-            gang.command(FirstIterationRequest(side.name), limit=limits.warmup)
+            device = self._devices.get(side.name, request.device)
+            self._set_up(gang, replace(request, slow_rank=slowed, device=device))
         for side in sides:
             if side.name not in self._iterations:
                 ranks = sorted(rank for pair in side.params.get("pairs", ()) for rank in pair) or list(range(nodes))
                 self._iterations[side.name] = self._fitting(gang, side.name, ranks)
         return gang
+
+    def _set_up(self, gang: Gang, request: SetUpRequest) -> None:
+        """Raises _NotMeasured where a node cannot run what is not needed, and LaunchFailed."""
+        limits, side = self._settings.limits, request.side
+        try:
+            gang.send(request)
+            replies = gang.collect(SetUpRequest, limit=limits.setup)
+            gang.command(FirstIterationRequest(side), limit=limits.warmup)
+        except LaunchSkipped as reason:
+            raise _NotMeasured(side, str(reason)) from None
+        except LaunchFailed as error:
+            failed = error.failure
+            if failed.kind != "error" or side in (*_NEEDED, *self._sides.values()):
+                raise
+            where = f"{self._names[self._here[failed.rank]]}: " if failed.rank is not None else ""
+            raise _NotMeasured(side, f"{where}{failed.message}") from None
+        if any(reply.prepares for reply in replies):
+            self._iterations[side] = 1
 
     def _fitting(self, gang: Gang, side: str, ranks: list[int]) -> int:
         """Iterations of a sample, the same on every node: in the middle of them they take as long as is aimed at."""
@@ -186,7 +253,7 @@ class _Battery:
         if not pairs:
             return
         everyone = sorted(rank for pair in pairs for rank in pair) if self._alone else list(range(len(here)))
-        for side in (side.name for side in _ALONE):
+        for side in (side.name for side in self._own):
             count = self._iterations[side]
             # Where groups share a host, each has the whole of it for its turn.
             turns = [[rank] for rank in range(len(here))] if self._alone else [everyone]

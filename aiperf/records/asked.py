@@ -155,7 +155,7 @@ class Case:
     @property
     def label(self) -> str:
         """The axes as people read them, e.g. ``h2d 1MiB``; empty without axes."""
-        return " ".join(str(v) if isinstance(v, str) else f"{k}={v}" for k, v in self.axes.items())
+        return " ".join(v if isinstance(v, str) else f"{k}={_written(v)}" for k, v in self.axes.items())
 
     @property
     def nodes(self) -> int:
@@ -175,3 +175,10 @@ class Skip:
     case: Case
     reason: str
     fix: str = ""
+
+
+def _written(value: Any) -> str:
+    """As the scenario's file has it: ``true``, ``1024x768`` for a list."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "x".join(map(_written, value)) if isinstance(value, list) else str(value)

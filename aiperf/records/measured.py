@@ -99,6 +99,8 @@ class SideRun:
     """Single iterations, by the case's clock, on inputs that the side met for the first time."""
     again_s: tuple[float, ...] = ()
     """The same on inputs that it had met before, written anew in the same way."""
+    cold_s: tuple[float, ...] = ()
+    """The same in caches as cold as on new inputs; empty where ``again_s`` are such."""
     values: dict[str, tuple[float, ...]] = field(default_factory=dict)
     """Metric of its own -> its value in each run of a program, or in each turn of a workload; unit of the metric."""
     phases: dict[str, PhaseTime] = field(default_factory=dict)

@@ -49,6 +49,9 @@ class SurveyRecord:
     lost: tuple[LostNode, ...] = ()
     """Nodes that came and were lost before the end; the others went on without them."""
 
+    skipped: tuple[str, ...] = ()
+    """What was not measured, with the reason."""
+
     @property
     def names(self) -> tuple[str, ...]:
         """Every node of the job by its number."""

@@ -181,7 +181,8 @@ class SharedFile(_Strict):
     ranks: Annotated[int, Field(ge=1, le=1024)] = 1
     """Processes started together with one rendezvous."""
     nodes: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Nodes that the ranks are spread over, as many on each; skipped where the run has fewer."""
+    """Nodes that the ranks are spread over, as many on each; skipped where the run has fewer. A function with a
+    parameter of this name takes it for itself."""
     python: Text = ""
     """Interpreter that runs the side."""
     venv: Text = ""

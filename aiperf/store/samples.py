@@ -6,11 +6,13 @@ What must not live here: folders and names of files (write.py, read.py), statist
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby, starmap
+from math import isfinite
 from operator import itemgetter
 from pathlib import Path
+from types import NoneType
 from typing import Any, BinaryIO
 
 from aiperf.records import CaseRecord, Latencies, Pair, Sample
@@ -38,6 +40,8 @@ _TYPES = {
 }
 """Column -> type. slot: place of the pair in the record, unique even where a void pair's index is used again;
 position: place of the side in the pair's order; started: of the pair, seconds since the epoch."""
+_HELD: dict[str, set[type]] = {"VARCHAR": {str}, "BIGINT": {int}, "DOUBLE": {float}, "BOOLEAN": {bool}}
+_OPTIONAL = {"device_s", "user_s", "system_s", "peak_bytes"}
 _SECONDS = {"latencies_s": "DOUBLE[]"}
 _NAMED = {**_SECONDS, "latency_series": "VARCHAR[]", "latency_ranks": "BIGINT[]"}
 """Columns of lists, an item each unit of work, in files where a sample has any; series and ranks since they exist."""
@@ -84,6 +88,7 @@ def join_samples(pairs: Sequence[Pair], data: bytes, *, case: str) -> tuple[Pair
     place = {name: index for index, name in enumerate(names)}
     if missing := next((name for name in ("case", "slot", "pair", *_SAMPLE) if name not in place), None):
         raise CorruptRecord(_no_samples(f"it has no column {missing}"))
+    _hold_types(rows, place)
     if others := set(map(itemgetter(place["case"]), rows)) - {case}:
         raise CorruptRecord(f"holds samples of another case, {others.pop()}")
     of_sample, lists = itemgetter(*map(place.__getitem__, _SAMPLE)), [place[name] for name in _NAMED if name in place]
@@ -101,6 +106,17 @@ def join_samples(pairs: Sequence[Pair], data: bytes, *, case: str) -> tuple[Pair
         else:
             samples[slot] += starmap(Sample, map(of_sample, of_pair))
     return tuple(replace(p, samples=tuple(s)) for p, s in zip(pairs, samples, strict=True))
+
+
+def _hold_types(rows: Sequence[Sequence[Any]], place: Mapping[str, int]) -> None:
+    """Raises CorruptRecord for a column of other values than are written: other types, none where there must be one,
+    times that are not finite."""
+    for name in ("case", *_SAMPLE):
+        met = set(map(type, map(itemgetter(place[name]), rows)))
+        if other := met - _HELD[_TYPES[name]] - ({NoneType} if name in _OPTIONAL else set()):
+            raise CorruptRecord(_no_samples(f"its column {name} holds {min(each.__name__ for each in other)}"))
+    if not all(map(isfinite, map(itemgetter(place["wall_s"]), rows))):
+        raise CorruptRecord(_no_samples("its column wall_s holds what is no number"))
 
 
 def latency_columns(path: Path) -> tuple[str, ...]:

@@ -240,6 +240,22 @@ def clone(array: Any) -> Any:
     return array.detach().clone() if kind(array) == "torch" else array.copy()
 
 
+def on_host(array: Any) -> bool:
+    """Whether an array lies in the memory of the host."""
+    return kind(array) == "numpy" or (kind(array) == "torch" and str(array.device) == "cpu")
+
+
+def write(array: Any, content: Any) -> None:
+    """Give an array of the host what another one of its kind holds."""
+    if kind(array) == "torch":
+        import torch
+
+        with torch.inference_mode():
+            array.copy_(content)
+    else:
+        array[...] = content
+
+
 def to_numpy(array: Any) -> tuple[Any, str]:
     """A numpy array and the name of the original dtype; types numpy lacks widen to float32 without loss."""
     which = kind(array)

@@ -8,13 +8,15 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import select
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any, Literal
 
 from aiperf.protocol import checking, messages
@@ -33,6 +35,7 @@ from aiperf.workloads.contract import Context, SkipSide
 from aiperf.workloads.shared.bytecode import kept_compiled
 from aiperf.workloads.shared.imports import imports_of
 
+_IMPORT_POLL_S = 0.005
 _BY_SIDE: dict[type[messages.WorkerRequest[Any]], Callable[[SideRunner, Any], messages.WorkerReply]] = {
     messages.FirstIterationRequest: SideRunner.first,
     messages.WarmUpRequest: SideRunner.warm_up,
@@ -65,6 +68,7 @@ class Worker:
         self._store_port = store_port
         self._listen_fd = listen_fd
         self._store: Any = None
+        self._meeting: threading.Thread | None = None
         self._memory = memory
         self._runners: dict[str, SideRunner] = {}
         self._integrity = Integrity()
@@ -132,6 +136,7 @@ class Worker:
         context = Context(
             device=self._device(request.device),
             rank=self._rank,
+            local_rank=self._local_rank,
             world_size=self._world_size,
             seed=request.seed,
             scratch=scratch,
@@ -150,21 +155,30 @@ class Worker:
         )
 
     def _device(self, kind: str) -> str:
-        if kind != "cuda":
+        if not kind.startswith("cuda"):
             return kind
         import torch
 
-        torch.cuda.set_device(self._local_rank)
+        device = f"cuda:{self._local_rank}" if kind == "cuda" else kind
+        torch.cuda.set_device(torch.device(device))
         cuda_calls()
-        return f"cuda:{self._local_rank}"
+        return device
 
     def _listen(self) -> None:
-        """Open the store at which the ranks of a gang meet."""
-        if self._world_size < 2 or self._rank != 0 or self._store is not None:
-            return
-        import torch.distributed as dist
+        """Have the store at which the ranks of a gang meet opened once one of them asks for it: importing torch takes
+        longer than all else that starts a worker, and a gang without a process group does without."""
+        if self._world_size > 1 and self._rank == 0 and self._meeting is None:
+            self._meeting = threading.Thread(target=self._open_store, daemon=True)
+            self._meeting.start()
 
-        self._store = dist.TCPStore(
+    def _open_store(self) -> None:
+        asked = select.poll()
+        asked.register(self._listen_fd, select.POLLIN)
+        asked.poll()
+        # The side imports it, to join: two threads that import parts of a package may lock each other out.
+        while (store := getattr(sys.modules.get("torch.distributed"), "TCPStore", None)) is None:
+            sleep(_IMPORT_POLL_S)
+        self._store = store(
             self._store_host,
             self._store_port,
             self._world_size,

@@ -40,7 +40,8 @@ class PhaseTimes:
             timed["latencies"] = self._timed(
                 lambda: read_latencies(workload), self._seconds.setdefault("latencies", [])
             )
-        return replace(workload, outputs=self._timed(workload.outputs, self._calls), **timed)
+        # A mapping of its own kind may compute when it is read, which belongs to the call; a plain dict does not.
+        return replace(workload, outputs=self._timed(lambda: dict(workload.outputs()), self._calls), **timed)
 
     @contextmanager
     def audit(self) -> Iterator[None]:

@@ -6,6 +6,7 @@ What must not live here: when inputs are redrawn, and the arithmetic on arrays (
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -25,6 +26,9 @@ _ELSE_WIDER, _SHIFT = 32.0, 4.0
 usual ones further up: values that an answer which is right only for the usual ones, like a softmax without its maximum,
 does not survive."""
 
+_MOST_HELD = 64 << 20
+"""Bytes of inputs that are held twice more to be written without a call of the side."""
+
 Draw = partial[None]
 """(array, seed, whether it is to be a wide draw) -> None."""
 
@@ -35,9 +39,12 @@ class Redraw:
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
         self._draws: dict[str, Draw] = {}
+        self._arrays: dict[str, Any] = {}
         if workload.inputs is not None and workload.redraw is None:
-            found = {name: _draw_of(str(name), array) for name, array in workload.inputs().items()}
+            arrays_ = workload.inputs()
+            found = {name: _draw_of(str(name), array) for name, array in arrays_.items()}
             self._draws = {name: draw for name, draw in found.items() if draw is not None}
+            self._arrays = {name: arrays_[name] for name in self._draws}
 
     @property
     def possible(self) -> bool:
@@ -58,12 +65,38 @@ class Redraw:
                 if name in self._draws:
                     self._draws[name](array, seed, wide)
 
+    def swap(self) -> Swap | None:
+        """Other contents for the inputs, written without a call of the side; None where it redraws them itself, where
+        they lie on a GPU, and where there are none or too large ones."""
+        few = 0 < sum(int(array.nbytes) for array in self._arrays.values()) <= _MOST_HELD
+        return Swap(self._arrays, self._draws) if few and all(map(arrays.on_host, self._arrays.values())) else None
+
     def move(self) -> None:
         """Move the real numbers that the harness draws by the tolerance of their type: an answer may change as much."""
         if self._workload.inputs is not None:
             for name, array in self._workload.inputs().items():
                 if name in self._draws and self._draws[name].func is _normal:
                     arrays.move(array, RTOL[arrays.dtype_of(array)])
+
+
+class Swap:
+    """What the inputs hold now, and something new for them. A side that is not called, and hardly kept waiting, cannot
+    tell the one from the other before it has looked at its inputs."""
+
+    def __init__(self, inputs: Mapping[str, Any], draws: Mapping[str, Draw]) -> None:
+        self._inputs, self._draws = inputs, draws
+        self._known = {name: arrays.clone(array) for name, array in inputs.items()}
+        self._new = {name: arrays.clone(array) for name, array in inputs.items()}
+
+    def draw(self, seed: int) -> None:
+        """Draw new contents, and leave the inputs alone."""
+        for name, array in self._new.items():
+            self._draws[name](array, seed, False)
+
+    def write(self, *, new: bool) -> None:
+        """Give the inputs the new contents, or once more those that they had at first."""
+        for name, content in (self._new if new else self._known).items():
+            arrays.write(self._inputs[name], content)
 
 
 def _draw_of(name: str, array: Any) -> Draw | None:

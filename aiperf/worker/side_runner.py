@@ -14,7 +14,7 @@ from time import perf_counter
 
 from aiperf.protocol import messages
 from aiperf.worker.audit import Auditor, rehearse
-from aiperf.worker.clocks import Clock, ClockReading, DeviceClock, WallClock, quiet_interpreter
+from aiperf.worker.clocks import Around, Clock, ClockReading, DeviceClock, WallClock, quiet_interpreter
 from aiperf.worker.inject import slowed
 from aiperf.worker.latencies import read_latencies
 from aiperf.worker.load import make
@@ -27,6 +27,9 @@ from aiperf.workloads.contract import Context, Workload, no_outputs
 
 _STRAY_FLOOR = 100e-6
 _STRAY_SHARE = 0.2
+_HALF, _LONG_S = 0.5, 20e-3
+"""Share of the time of single iterations that those on known inputs may take; a step that is not made once more before
+each of them."""
 _KEEP_BYTES = {"bitwise": 64 << 20, "tolerance": 2 << 30, "named": 2 << 30, "none": 0}
 """Outputs kept for the comparison; a bitwise one needs them only to say where they differ."""
 
@@ -38,6 +41,7 @@ class SideRunner:
         began = perf_counter()
         self.request = request
         self._ranges = ranges
+        self._alone = context.world_size == 1
         self._phases = PhaseTimes()
         measure = request.measure
         with ranges.side(request.side), ranges.phase("setup"):
@@ -210,25 +214,48 @@ class SideRunner:
         )
 
     def fresh(self, request: messages.FreshRequest) -> messages.FreshReply:
-        """Single iterations on inputs met for the first time and on inputs met before, in the order of the seeds."""
+        """Single iterations on inputs met for the first time and on inputs met before. Where the side need not be
+        called for it, first all on inputs that it had before, so that nothing tells it when it is looked at."""
         known, *seeds = request.seeds
         taken: dict[bool, list[float]] = {True: [], False: []}
         with self._ranges.side(self.request.side), self._ranges.phase("audit"), quiet_interpreter():
             self._end_of_own_peak()
             if not self.auditor.redraw.possible:
                 return messages.FreshReply()
-            self.auditor.redraw(known)
-            self._untimed()
-            began = perf_counter()
-            for seed in seeds:
-                if min(map(len, taken.values())) >= request.fewest and perf_counter() - began > request.seconds:
-                    break
-                self.auditor.redraw(seed)
-                # With something around it a reading is taken once: a second attempt would have met its inputs.
-                reading = self.clock.read(self.workload.step, 1, (_nothing, _nothing), ready=self._ready)
-                taken[seed != known].append(_seconds(reading))
+            swap, steps = self.auditor.redraw.swap() if self._alone else None, 0
+            if swap is None:
+                self.auditor.redraw(known)
+                self._untimed()
+                steps += 1
+            began, cold = perf_counter(), list[float]()
+            for seed in seeds if swap is None else sorted(seeds, key=lambda seed: seed != known):
+                new = seed != known
+                mine, share = taken[new], _HALF if swap and not new else 1.0
+                if len(mine) >= request.fewest and perf_counter() - began > share * request.seconds:
+                    continue
+                if swap is None:
+                    self.auditor.redraw(seed)
+                else:
+                    if new:
+                        while len(cold) < request.fewest:
+                            swap.draw(seed)
+                            swap.write(new=False)
+                            cold.append(self._single())
+                        swap.draw(seed)
+                    if not mine or (new and mine[-1] < _LONG_S):
+                        # Drawing is a pause that a side notices; from this step to the timed one there is hardly any.
+                        self._untimed()
+                        steps += 1
+                    swap.write(new=new)
+                mine.append(self._single())
             read_latencies(self.workload)
-        return messages.FreshReply(fresh=tuple(taken[True]), again=tuple(taken[False]))
+        steps += len(taken[True]) + len(taken[False]) + len(cold)
+        return messages.FreshReply(fresh=tuple(taken[True]), again=tuple(taken[False]), cold=tuple(cold), steps=steps)
+
+    def _single(self) -> float:
+        """Seconds of one iteration, read once only: at a second attempt its inputs would be known."""
+        once: Around | None = (_nothing, _nothing) if isinstance(self.clock, DeviceClock) else None
+        return _seconds(self.clock.read(self.workload.step, 1, once, ready=self._ready))
 
     def wide(self, request: messages.WideRequest) -> messages.WideReply:
         """One untimed iteration on inputs far from the usual ones."""

@@ -136,13 +136,16 @@ class Context:
     device: str = "cpu"
     """``cpu`` or ``cuda:N`` (N already this rank's)."""
     rank: int = 0
+    local_rank: int = 0
+    """This rank among those of its node."""
     world_size: int = 1
     seed: int = 0
     """Equal on both sides of a pair."""
     scratch: Path = Path(".")
-    """A private folder of this rank, removed after the pair."""
+    """A private folder of this rank on its node's own disk, removed after the pair."""
     shared_scratch: Path = Path(".")
-    """A folder shared by all sides and ranks of the pair; the first to come fills it (write elsewhere, then rename)."""
+    """A folder shared by all sides and ranks of the pair, of ranks on several nodes on the file system that they
+    share; the first to come fills it (write elsewhere, then rename)."""
     pad: int = 0
     """Bytes by which to offset large buffers: randomised per launch so that addresses are not a hidden constant."""
     gpus: int = 0

@@ -84,3 +84,9 @@ def test_a_broken_limit_binds_before_a_larger_share_that_holds():
 def test_a_time_of_zero_is_an_error():
     with pytest.raises(ValueError, match="positive"):
         limits(WORK, seconds=0.0, peaks=PEAKS, side="after")
+
+
+def test_nodes_that_share_the_work_have_a_peak_each():
+    (alone,) = limits({"peaks": {"dram": 8.0}}, seconds=1.0, peaks={"dram": (4.0, "B/s")}, side="a")
+    (shared,) = limits({"peaks": {"dram": 8.0}}, seconds=1.0, peaks={"dram": (4.0, "B/s")}, side="a", nodes=2)
+    assert (alone.share, shared.share) == (2.0, 1.0)

@@ -57,9 +57,9 @@ def slow_ones(judged: tuple[SurveyVerdict, ...], metric: str) -> list[tuple[int,
     return sorted(one.nodes for one in judged if one.metric == metric and one.word == "slow")
 
 
-def sessions(expected: list[tuple[int, ...]], metric: str, **fleet: object) -> int:
+def sessions(expected: list[tuple[int, ...]], metric: str, nodes: int = NODES, **fleet: object) -> int:
     """How many sessions of a fleet name exactly these."""
-    found = (judge(session(seed, **fleet), NODES, threshold=0.03) for seed in range(SESSIONS))
+    found = (judge(session(seed, nodes=nodes, **fleet), nodes, threshold=0.03) for seed in range(SESSIONS))
     return sum(slow_ones(judged, metric) == expected for judged in found)
 
 
@@ -71,6 +71,10 @@ def test_one_node_of_eight_that_is_a_tenth_slower_is_named_and_nobody_else(metri
 @pytest.mark.parametrize("metric", ["gemm", "all_reduce"])
 def test_two_of_eight_are_named_as_well_for_the_reference_does_not_follow_them(metric):
     assert sessions([(3,), (6,)], metric, slow={3: 0.1, 6: 0.1}) >= 95
+
+
+def test_two_of_sixteen_are_named_by_what_pairs_measure_too():
+    assert sessions([(3,), (6,)], "all_reduce", nodes=16, slow={3: 0.1, 6: 0.1}) >= 95
 
 
 def test_a_healthy_fleet_is_left_alone():
@@ -134,9 +138,10 @@ def holds(seed: int, nodes: int = NODES, **fleet: float) -> bool:
 
 
 def test_the_intervals_of_a_session_hold_the_truth_all_together():
-    held = {nodes: sum(holds(seed, nodes) for seed in range(SESSIONS)) for nodes in (6, 7, 8, 16)}
-    assert sum(held.values()) >= 0.93 * SESSIONS * len(held), held
-    assert min(held.values()) >= 0.9 * SESSIONS, held
+    # Of 16 nodes 95 of 100 in 4000 sessions; the first 100 alone hold 91, which chance does to one hundred in twenty.
+    tried = {6: SESSIONS, 7: SESSIONS, 8: SESSIONS, 16: 3 * SESSIONS}
+    held = {nodes: sum(holds(seed, nodes) for seed in range(count)) / count for nodes, count in tried.items()}
+    assert min(held.values()) >= 0.93, held
 
 
 def test_the_intervals_hold_of_fleets_whose_links_differ_little_or_much():

@@ -172,7 +172,7 @@ def test_the_comparison_is_a_page_with_the_same_exit_code(here, user, stored) ->
     assert "<svg" not in (user.folder / "c.html").read_text()
 
 
-def test_over_hosts_each_is_named_and_too_few_are_said_and_exit_with_4(here, stored) -> None:
+def test_over_hosts_each_is_named_and_too_few_are_said_and_exit_with_4(here, user, stored) -> None:
     for name, host in (("one", "h-1"), ("two", "h-2"), ("three", "h-2")):
         stored(name, "run.json", lambda run, host=host: run | {"host_id": host})
         stored(name, "cases/tiny.json", lambda record: _settled(record))
@@ -181,6 +181,9 @@ def test_over_hosts_each_is_named_and_too_few_are_said_and_exit_with_4(here, sto
     assert "(h-1)" in told.out
     assert "(h-2)" in told.out
     assert "not possible: 2 hosts, 3 are needed" in told.out
+    page = here("compare", "--hosts", "tiny", "--html")
+    assert (page.code, page.out) == (4, "results/hosts.html\n")
+    assert (user.folder / "results" / "hosts.html").read_text().count("(h-2)</text>") == 1
     assert here("compare", "--hosts", "nothing").code == 2
     assert "--hosts: cannot be combined with --force." in here("compare", "--hosts", "--force").err
 

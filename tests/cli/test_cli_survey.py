@@ -37,6 +37,28 @@ def test_a_healthy_fleet_is_ok_and_a_slow_node_is_exit_code_6(user):
     assert verdicts(user, stored(user, slow=1.2)) == (6, {"n1": "ok", "n2": "ok", "n3": "slow"})
 
 
+def slow_parts(user, *metrics: str) -> dict[str, str]:
+    """What is suspected where the last of three nodes is slow by these metrics, and by no other."""
+    readings = tuple(
+        SurveyReading(metric, turn, (node,), (1 + 0.001 * ((turn + node) % 3)) * (1.2 if slow and node == 2 else 1.0))
+        for metric, slow in [(metric, True) for metric in metrics] + [("copy", False)]
+        for turn in range(9)
+        for node in range(3)
+    )
+    file = user.folder / "survey.json"
+    file.write_text(json.dumps(asdict(SurveyRecord(NAMES, 1, 0.03, readings, skipped=("disk: <none>",)))))
+    rows = json.loads(user.types("survey", "--from", str(file), "--json").out)
+    return {row["metric"]: row["part"] for row in rows if row["verdict"] == "slow"}
+
+
+def test_what_is_suspected_is_the_card_its_bus_or_the_disk_and_the_node_only_where_parts_are_slow_together(user):
+    assert slow_parts(user, "disk") == {"disk": "disk"}
+    assert slow_parts(user, "gpu3_gemm", "gpu3_copy") == {"gpu3_gemm": "GPU 3", "gpu3_copy": "GPU 3"}
+    assert slow_parts(user, "gpu1_h2d") == {"gpu1_h2d": "PCIe of GPU 1"}
+    assert slow_parts(user, "gpu0_copy", "gpu1_copy") == {"gpu0_copy": "node", "gpu1_copy": "node"}
+    assert "not measured: disk: <none>" in user.types("survey", "--from", str(user.folder / "survey.json")).out
+
+
 def test_a_node_that_did_not_come_is_unreachable_and_the_others_are_judged_without_it(user):
     file = stored(user, absent=("rank 3",))
     assert verdicts(user, file) == (6, {**dict.fromkeys(NAMES, "ok"), "rank 3": "unreachable"})

@@ -371,6 +371,15 @@ def test_two_ranks_meet_on_loopback_and_nowhere_else(folder: Path, guardian: Gua
         gang.close(PATIENCE_S)
 
 
+def test_ranks_that_do_not_meet_load_no_torch(folder: Path, guardian: Guardian) -> None:
+    with Gang(plan(folder, ranks=2), guardian) as gang:
+        begin(gang, folder, "vector")
+        gang.command(FIRST, limit=PATIENCE_S)
+        told = gang.command(SUMMARY, limit=PATIENCE_S)
+        gang.close(PATIENCE_S)
+    assert ["torch" in reply.facts for reply in told] == [False, False]
+
+
 def test_a_rank_that_dies_in_a_collective_is_the_one_that_is_named(
     folder: Path, guardian: Guardian, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -78,7 +78,7 @@ class Answers:
         if isinstance(request, WideRequest):
             return WideReply()
         if isinstance(request, FreshRequest):
-            return FreshReply(fresh=(2.0 + rank,) * 3, again=(1.0 + rank,) * 3)
+            return FreshReply(fresh=(2.0 + rank,) * 3, again=(1.0 + rank,) * 3, steps=11)
         block = 9.0 + rank if request.wall_too else None
         latencies = {"ttft": (0.25 + rank,) * 2, "queue": (0.125,)} if self._latencies else {}
         return TurnReply(
@@ -248,7 +248,7 @@ def test_audits_follow_an_even_and_an_odd_number_of_steps_in_turn(seed: int, wal
             seen[name].append(done[name] % 2)
             done[name] += asked.iterations
         elif isinstance(asked, FreshRequest):
-            done[name] += 1 + 6
+            done[name] += 11
         elif isinstance(asked, TurnRequest):
             done[name] += asked.reentry + asked.iterations * (asked.samples + asked.wall_too)
     assert seen == {"before": [0, 1, 0, 1], "after": [0, 1, 0, 1]}

@@ -25,7 +25,9 @@ from tests.library_check.inside import Place, Seen, check_case, one_case
 from tests.library_check.ledger import BROKEN, LEDGER, keeper
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
-FOLDERS = ("cpu", "controls")
+FOLDERS = ("cpu", "controls", "nodes")
+_NODES = 2
+"""Groups of workers on this host, for scenarios over nodes."""
 LIMIT_S = 600.0
 HERE = Place(settle=lambda: None, release=lambda: None)
 
@@ -47,7 +49,7 @@ def here() -> HostFacts:
 
 def cases_of(name: str) -> list[Case]:
     """The first case that one process can hold, and the first that needs several. Raises SkipSide."""
-    plan = make_plan([load_scenario(file_of(name))], here(), Settings())
+    plan = make_plan([load_scenario(file_of(name))], here(), Settings(nodes=_NODES))
     if not plan.cases:
         raise SkipSide(plan.skips[0].reason)
     return list({needs_processes(case): case for case in reversed(plan.cases)}.values())

@@ -1,16 +1,23 @@
-"""A case whose sides need processes of their own (ranks, an environment), measured with cheats among its sides.
+"""A case whose sides need processes of their own (ranks, an environment), measured with cheats among its sides; of
+several nodes, each beside the first is played by another process of this host.
 
 What must not live here: the cheats (see cheat.py), and any statistics.
 """
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from aiperf.host.facts import HostFacts
 from aiperf.launch.gang import LaunchSkipped
+from aiperf.launch.nodes.head import Nodes
+from aiperf.launch.nodes.place import read_place
 from aiperf.recipes.session import MeasurementSession
 from aiperf.records import Case, CheckResult, Pair, Side
 from aiperf.settings import Precision, Settings
@@ -35,7 +42,8 @@ def check_gang(case: Case, host: HostFacts, folder: Path) -> Seen:
     """
     victims = case.sides[1:]
     whole = replace(case, sides=(*case.sides, *(cheat for side in victims for cheat in _cheats(case, side))))
-    with MeasurementSession(host, Settings(precision=_PRECISION, results=folder, pin="none")) as session:
+    settings = Settings(precision=_PRECISION, results=folder, pin="none", nodes=case.nodes)
+    with _nodes(case.nodes, folder) as cluster, MeasurementSession(host, settings, cluster) as session:
         try:
             pair = session.measure(whole, 0, tuple(side.name for side in whole.sides), 1)
         except LaunchSkipped as reason:
@@ -49,6 +57,29 @@ def check_gang(case: Case, host: HostFacts, folder: Path) -> Seen:
         seen.note("an item too many", side.name, caught=True in idle)
         seen.note("a rank that spoils its outputs", side.name, caught=False in spoilt)
     return seen
+
+
+@contextmanager
+def _nodes(count: int, folder: Path) -> Iterator[Nodes | None]:
+    """A job of ``count`` nodes, as torchrun would start it; nothing for one."""
+    if count == 1:
+        yield None
+        return
+
+    def variables(rank: int) -> dict[str, str]:
+        job = {"MASTER_ADDR": folder.name, "MASTER_PORT": str(os.getpid()), "AIPERF_NODE": f"n{rank + 1}"}
+        own = {"RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": "1"}
+        return {**os.environ, **job, **own}
+
+    argv = [sys.executable, "-m", "aiperf", "run", "--launcher", "env", "--results", str(folder)]
+    others = [subprocess.Popen(argv, env=variables(rank)) for rank in range(1, count)]
+    try:
+        with Nodes(read_place(variables(0)), folder) as cluster:
+            yield cluster
+    finally:
+        for other in others:
+            other.terminate()
+            other.wait()
 
 
 def _name(victim: Side, how: str) -> str:

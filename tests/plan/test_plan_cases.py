@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from aiperf.errors import UserError
@@ -176,3 +178,11 @@ def test_no_scenario_on_gpus_of_one_host_asks_for_nodes():
     for folder in ("gpu", "gpu2"):
         for loaded in load_scenarios(sorted((scenario_folder() / folder).glob("*.yaml"))):
             assert {case.nodes for case in expand(loaded, on_gpu=True)} == {1}, loaded.name
+
+
+def test_the_values_of_axes_are_told_as_the_file_has_them(scenario):
+    (case,) = expand(scenario("axes: {n: [1], wait: [2ms]}\n"), on_gpu=False)
+    assert case.label == "n=1 2ms"
+    (case,) = expand(scenario("axes: {pinned: [true]}\n", before="{n: 1}", after="{n: 2}"), on_gpu=False)
+    assert case.label == "pinned=true"
+    assert replace(case, axes={"jobs": ["fill", "fill", 3]}).label == "jobs=fillxfillx3"

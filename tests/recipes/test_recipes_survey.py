@@ -23,6 +23,7 @@ from tests.recipes.recipes_made import make_settings
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A battery of the same sides that takes a tenth of the time."""
     sizes = {"copy": {"way": "copy", "size": 8 << 20}, "gemm": {"n": 256}}
+    sizes |= {"disk": {"own": True, "size": 1 << 20, "block": 1 << 18}}
     alone = tuple(Side(side.name, workload=side.workload, params=sizes[side.name]) for side in survey_module._ALONE)
     monkeypatch.setattr(survey_module, "_ALONE", alone)
     monkeypatch.setattr(survey_module, "_PAIR", {"size": 256 << 10})
@@ -54,6 +55,9 @@ def test_a_survey_reads_every_group_and_pair_three_times_and_names_the_slowed_on
     assert (survey.nodes, survey.drill) == (("group0", "group1", "group2"), "group1 +300 %")
     assert survey_verdicts(read_survey(file)) == survey_verdicts(survey)
     assert said[-1] == "round 9 of 9"
+    disk = [reading for reading in survey.readings if reading.metric == "disk"]
+    assert {reading.nodes for reading in disk} == {(0,), (1,), (2,)} or survey.skipped[0].startswith("disk: ")
+    assert survey.skipped[-1] == "GPUs: no node has any"
     assert list((tmp_path / ".nodes").iterdir()) == []
 
 
@@ -76,6 +80,27 @@ def test_a_node_that_dies_in_mid_survey_is_unreachable_and_the_others_go_on(tmp_
     assert words == {"unreachable"}
     assert all(one.word != "unreachable" for one in survey_verdicts(survey) if one.nodes != (1,))
     assert read_survey(file) == survey
+
+
+def test_what_a_node_cannot_run_is_left_out_with_its_reason_and_the_rest_is_measured(tmp_path, monkeypatch):
+    broken = Side("disk", workload="peaks.h2d", params={"size": 1 << 20})
+    monkeypatch.setattr(survey_module, "_ALONE", (*survey_module._ALONE[:2], broken))
+    said = []
+    asked = SurveyRequest(1, 0.03, groups=2)
+    survey, file = run_survey(asked, host=read_host(), settings=make_settings(tmp_path), cluster=None, note=said.append)
+    assert survey.skipped == ("GPUs: no node has any", "disk: no GPU was given to this side")
+    assert "disk is not measured: no GPU was given to this side" in said
+    assert {reading.metric for reading in survey.readings} == {"copy", "gemm", PAIR_METRIC}
+    assert read_survey(file) == survey
+
+
+def test_every_card_that_all_nodes_have_is_measured_and_the_others_are_named(tmp_path):
+    battery = survey_module._Battery(SurveyRequest(1, 0.03), ((0, 1),), ("n1", "n2"), make_settings(tmp_path), tmp_path)
+    battery.count_cards([8, 2])
+    metrics = [side.name for side in battery._own[3:]]
+    assert metrics == [f"gpu{card}_{what}" for card in (0, 1) for what in ("copy", "gemm", "h2d")]
+    assert battery._devices == {name: f"cuda:{name[3]}" for name in metrics}
+    assert battery.skipped == {"GPU 2 and on": "n2 has 2, others up to 8"}
 
 
 def test_one_node_cannot_be_surveyed(tmp_path):

@@ -1,32 +1,37 @@
-"""A case over hosts as a table and for programs."""
+"""A case over hosts as a table, for programs and as a page."""
 
 from __future__ import annotations
 
 import io
 import json
+import re
 from contextlib import redirect_stdout
 
 from factory_of_records import make_case, make_comparison, make_result, measured
 
 from aiperf.analysis.over_hosts import over_hosts
 from aiperf.records import RunRecord
+from aiperf.report.html.listing_page import hosts_html
 from aiperf.report.layout.formats import OutputFormat, print_in
 from aiperf.report.views.hosts_table import hosts_view
 
 
-def printed(ratios: dict[str, float], form=OutputFormat.table, *, named=True) -> str:
-    case = make_case("copy")
+def kinds(ratios: dict[str, float], *, name="copy", hostname="n"):
+    case = make_case(name)
     results = {h: make_result(make_comparison(4.0, 4.0 / r, interval=(r - 0.1, r + 0.1))) for h, r in ratios.items()}
-    found = over_hosts(
+    return over_hosts(
         (
-            RunRecord(f"run-{host}", (), "", host={"hostname": "n", "cpu_model": "A CPU"}, host_id=host),
+            RunRecord(f"run-{host}", (), "", host={"hostname": hostname, "cpu_model": "A CPU"}, host_id=host),
             measured(case, result),
         )
         for host, result in results.items()
     )
+
+
+def printed(ratios: dict[str, float], form=OutputFormat.table, *, named=True) -> str:
     out = io.StringIO()
     with redirect_stdout(out):
-        print_in(form, hosts_view(found, named=named))
+        print_in(form, hosts_view(kinds(ratios), named=named))
     return out.getvalue()
 
 
@@ -48,3 +53,35 @@ def test_without_a_name_cases_of_one_host_are_only_counted_and_programs_get_all(
     assert "1 comparison of one host only" in printed({"h-1": 2.0}, named=False)
     rows = json.loads(printed({"h-1": 2.0}, OutputFormat.json, named=False))
     assert [(row["host"], row["ratio"], row["low"]) for row in rows] == [("n", 2.0, 1.9), ("another", None, None)]
+
+
+def test_the_page_draws_each_host_and_the_band_in_which_another_is_expected():
+    page = hosts_html(kinds({"h-1": 2.0, "h-2": 2.1, "h-3": 2.2}), named=True)
+    (chart,) = re.findall(r"<svg class=wide.*?</svg>", page)
+    assert re.findall(r'<g class="v (\w+)">', chart) == ["improved"] * 3 + ["expected"]
+    marks = [int(x) for x in re.findall(r'class="mark" d="M(\d+) ', chart)]
+    assert marks[:3] == sorted(set(marks[:3])), "a larger ratio lies further to the right"
+    assert abs(marks[3] - marks[1]) <= 1
+    ((x, width),) = re.findall(r'class="band" x="(\d+)" y="\d+" width="(\d+)"', chart)
+    assert int(x) < marks[0]
+    assert int(x) + int(width) > marks[2]
+    assert "another 2.10×, 1.66 … 2.66, 3 hosts, spread" in chart
+    assert "n (h-2) 2.10×, 2.00 … 2.20, improved" in chart
+    assert "<td>1.66 … 2.66</td>" in page
+
+
+def test_the_page_of_two_hosts_has_no_band_and_says_why():
+    page = hosts_html(kinds({"h-1": 2.0, "h-2": 2.1}), named=True)
+    assert 'class="band"' not in page.split("<svg", 1)[1]
+    assert "not possible: 2 hosts, 3 are needed</text>" in page
+    assert "<svg" not in hosts_html(kinds({"h-1": 2.0}), named=False)
+
+
+def test_the_page_escapes_what_others_wrote_and_needs_nothing_from_elsewhere():
+    found = kinds({"<h-1>": 2.0, "h-2": 2.1}, name="<copy>", hostname="<b>n")
+    page = hosts_html(found, named=True, warnings=["<damaged>"])
+    assert page.startswith("<!doctype html>")
+    assert not re.search(r"<copy>|<b>|<h-1>|<damaged>", page)
+    assert all(text in page for text in ("&lt;copy&gt;", "&lt;b&gt;n (&lt;h-1&gt;)", "Warning: &lt;damaged&gt;"))
+    assert not re.search(r"(src|href)=\"(?!data:|#)", page)
+    assert "<script" not in page

@@ -201,6 +201,54 @@ def test_a_job_that_is_queued_again_goes_on_in_its_own_run_and_finishes(cluster,
     assert run.workers() == []
 
 
+def test_a_job_that_a_more_urgent_one_preempts_is_queued_again_and_finishes_in_its_own_run(cluster, tmp_path):
+    run = Run(cluster, tmp_path, calls="1, 2")
+    running = run.start("--slurm", "-N", "2", "--requeue")
+    until(lambda: list(tmp_path.glob("2*/cases/*.json")), 100)
+    (first,) = [path for path in tmp_path.glob("2*") if not path.is_symlink()]
+    number = cluster.asks("squeue", "-h", "-n", "aiperf", "-o", "%A")
+    urgent = ["srun", "-p", "urgent", "-N2", "--exclusive", "bash", "-c", "echo $SLURMD_NODENAME; sleep 1"]
+    came = subprocess.run(urgent, env=cluster.env, capture_output=True, text=True, timeout=60)
+    assert sorted(came.stdout.split()) == ["n1", "n2"], came.stderr
+    assert cluster.asks("squeue", "-h", "-t", "all", "-j", number, "-o", "%T %r") == "PENDING BeginTime"
+    assert run.workers() == []
+    cluster.asks("scontrol", "update", f"jobid={number}", "starttime=now")
+    out, err = running.communicate(timeout=100)
+    assert running.returncode == 0, out + err
+    assert [path for path in tmp_path.glob("2*") if not path.is_symlink()] == [first]
+    assert {name: case["status"] for name, case in run.cases().items()} == {
+        "two[calls=1]": "measured", "two[calls=2]": "measured",
+    }  # fmt: skip
+
+
+def test_a_folder_that_fills_up_in_mid_job_is_told_and_what_was_measured_is_kept(cluster, tmp_path):
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "aiperf-test", str(tmp_path)], check=True)
+    try:
+        run = Run(cluster, tmp_path, calls="1, 2")
+        running = run.start("--slurm", "-N", "2")
+        until(lambda: list(tmp_path.glob("2*/cases/*.json")), 100)
+        with suppress(OSError), (tmp_path / "full").open("wb", buffering=0) as full:
+            while True:
+                full.write(bytes(1 << 16))
+        out, err = running.communicate(timeout=100)
+        assert running.returncode == 2, out + err
+        assert "could not be saved: no space left on device" in err
+        assert "calls=1" in out, "what was measured is shown"
+        kept = {name: case["pairs"] for name, case in run.cases().items()}
+        assert any(kept.values())
+        assert run.workers() == []
+        (tmp_path / "full").unlink()
+        code, _, err = run.job("--resume", "latest")
+        assert code == 0, err
+        cases = run.cases()
+        assert {name: case["status"] for name, case in cases.items()} == {
+            "two[calls=1]": "measured", "two[calls=2]": "measured",
+        }  # fmt: skip
+        assert all(cases[name]["pairs"][: len(pairs)] == pairs for name, pairs in kept.items())
+    finally:
+        subprocess.run(["umount", "-l", str(tmp_path)], check=True)
+
+
 def test_a_folder_that_the_nodes_do_not_share_is_told_before_anything_runs(cluster, tmp_path):
     argv = [sys.executable, "-m", "aiperf", "run", "x", "--launcher", "env", "--results"]
     line = f"exec {' '.join(argv)} {tmp_path}/$SLURMD_NODENAME"
@@ -225,7 +273,10 @@ def test_a_survey_of_both_nodes_brings_its_table_home(cluster, tmp_path):
     assert rows["n2", "gemm"]["deficit"] > rows["n1", "gemm"]["deficit"]
 
 
-@pytest.mark.parametrize("name", ["all-reduce-flat-vs-hierarchical", "ddp-buckets-over-two-nodes"])
+SHIPPED = sorted(path.stem for path in (Path(__file__).parents[2] / "scenarios" / "nodes").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("name", SHIPPED)
 def test_a_shipped_scenario_of_two_nodes_is_measured_and_its_outputs_agree(cluster, tmp_path, name):
     argv = [sys.executable, "-m", "aiperf", "run", name, "--slurm", "-N", "2", "--results", str(tmp_path)]
     argv += ["--precision", "quick", "--no-peaks", "--host-check", "off", "--budget", "20s"]

@@ -43,7 +43,10 @@ SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd-%n.pid
 NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={first} CPUs=2 RealMemory=4000
 NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={second} CPUs=2 RealMemory=4000
-PartitionName=all Nodes=n1,n2 Default=YES MaxTime=60 State=UP
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+PartitionName=all Nodes=n1,n2 Default=YES MaxTime=60 State=UP PriorityTier=1
+PartitionName=urgent Nodes=n1,n2 MaxTime=60 State=UP PriorityTier=10 PreemptMode=OFF
 """
 
 
@@ -96,9 +99,15 @@ class TwoNodes:
         """End a node's daemon as a crash does; what it started lives on."""
         self._end(f"slurmd-{node}", signal.SIGKILL)
 
+    def asks(self, *argv: str) -> str:
+        """What a command of Slurm prints."""
+        return subprocess.run(argv, env=self.env, capture_output=True, text=True, check=True).stdout.strip()
+
     def states(self) -> list[str]:
         """The state of each node."""
-        found = subprocess.run(["sinfo", "-N", "-h", "-o", "%T"], env=self.env, capture_output=True, text=True)
+        found = subprocess.run(
+            ["sinfo", "-N", "-h", "-p", "all", "-o", "%T"], env=self.env, capture_output=True, text=True
+        )
         return found.stdout.split()
 
     def stop(self) -> None:

@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from factory_of_stored_records import SAMPLES, make_case, make_pair, make_record
@@ -281,6 +282,30 @@ def test_damaged_or_foreign_samples_are_a_mistake_that_names_the_file(tmp_path: 
         read_pairs(run, read_case(run, "a"))
     (samples / "a.parquet").unlink()
     with pytest.raises(UserError, match=r"a\.parquet: the samples cannot be read"):
+        read_pairs(run, read_case(run, "a"))
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "said"),
+    [
+        ("wall_s", pa.nulls(1, pa.float64()), "wall_s holds NoneType"),
+        ("wall_s", pa.array([float("nan")]), "wall_s holds what is no number"),
+        ("side", pa.array([7]), "side holds int"),
+        ("round", pa.array(["x"]), "round holds str"),
+        ("device_s", pa.array(["x"]), "device_s holds str"),
+    ],
+)
+def test_a_column_of_samples_with_nulls_or_other_types_is_named(
+    tmp_path: Path, column: str, values: pa.Array, said: str
+) -> None:
+    writer = create(tmp_path)
+    writer.write_case(make_record("a", pairs=1))
+    file = writer.folder / "samples" / "a.parquet"
+    whole = pq.read_table(file)
+    changed = pa.concat_arrays([values] * whole.num_rows)
+    pq.write_table(whole.set_column(whole.schema.get_field_index(column), column, changed), file)
+    run = open_run(results=tmp_path)
+    with pytest.raises(UserError, match=said):
         read_pairs(run, read_case(run, "a"))
 
 

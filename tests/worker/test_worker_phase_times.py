@@ -1,5 +1,7 @@
 """What a workload's functions take that no clock reads is counted by function; the step itself stays untouched."""
 
+from collections.abc import Mapping
+
 import pytest
 
 from aiperf.protocol.reported import PhaseTime
@@ -85,3 +87,18 @@ def test_of_an_audit_the_last_call_of_outputs_counts_and_what_it_exceeds_the_sho
                 metered.outputs()
     # Of (1, 9, 4) and (2, 4); the smallest that was pending, because what the host adds is not there every time.
     assert times.sums() == {"outputs": PhaseTime(2, 8, 4), "pending": PhaseTime(2, 5, 2)}
+
+
+def test_outputs_that_compute_when_they_are_read_do_so_within_their_call(watch):
+    class Computing(Mapping):
+        __iter__ = lambda self: iter(["out"])  # noqa: E731
+        __len__ = lambda self: 1  # noqa: E731
+
+        def __getitem__(self, name):
+            return watch.working(5, give=name)()
+
+    times = PhaseTimes()
+    metered = times.metered(made(outputs=Computing))
+    with times.audit():
+        assert type(metered.outputs()) is dict
+    assert times.sums()["outputs"] == PhaseTime(1, 5, 5)

@@ -102,3 +102,26 @@ def test_the_workloads_own_redraw_comes_first_and_alone():
     Redraw(workload)(4)
     assert seeds == [4]
     assert x.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("make", [np.array, torch.tensor])
+def test_contents_are_swapped_without_a_call_of_the_side_and_drawn_as_audits_draw_them(make):
+    x, called = make(np.random.default_rng(0).standard_normal(1000)), []
+    redraw = Redraw(Workload(lambda: None, Work(), outputs=dict, inputs=lambda: called.append(1) or {"x": x}))
+    swap, first = redraw.swap(), x.tolist()
+    assert swap is not None
+    swap.draw(7)
+    assert x.tolist() == first
+    swap.write(new=True)
+    drawn = x.tolist()
+    swap.write(new=False)
+    assert x.tolist() == first != drawn
+    assert len(called) == 1
+    redraw(7)
+    assert x.tolist() == drawn
+
+
+def test_a_side_that_redraws_itself_is_not_passed_over():
+    x = np.zeros(9)
+    own = Workload(lambda: None, Work(), outputs=dict, inputs=lambda: {"x": x}, redraw=lambda seed: None)
+    assert [Redraw(own).swap(), redraw_of(flags=np.array([True, False])).swap()] == [None, None]

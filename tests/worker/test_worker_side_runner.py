@@ -11,6 +11,7 @@ from aiperf.protocol.messages import (
     AuditRequest,
     Check,
     FirstIterationRequest,
+    FreshRequest,
     RehearsalRequest,
     TurnRequest,
     WarmUpRequest,
@@ -239,3 +240,21 @@ def test_values_are_asked_after_every_turn_and_a_value_that_is_none_is_refused()
     with pytest.raises(ValueError, match="a value must be finite and not negative"):
         turn(runner, reentry=0, samples=1, iterations=1, wall_too=False)
     assert runner.summarise().faults == {"rate_off": "too slow"}
+
+
+def test_single_iterations_are_on_known_inputs_first_and_count_all_their_steps():
+    runner = make_runner()
+    runner.first(FIRST)
+    seen = []
+    step = runner.workload.step
+    inputs = runner.workload.inputs
+    runner.workload = replace(
+        runner.workload, step=lambda: (seen.append({n: a.tobytes() for n, a in inputs().items()}), step())
+    )
+    before = {n: a.tobytes() for n, a in inputs().items()}
+    reply = runner.fresh(FreshRequest("before", (7, 8, 7, 9, 7, 7, 10), 3, 10.0))
+    assert (len(reply.again), len(reply.cold), len(reply.fresh), reply.steps) == (3, 3, 3, len(seen))
+    known = [content == before for content in seen]
+    assert known[:7] == [True] * 7
+    assert known[7:] == [True, False] + [False, False] * 2
+    assert len({str(content) for content in seen}) == 4

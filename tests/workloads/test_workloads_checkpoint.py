@@ -71,7 +71,12 @@ def test_a_folder_without_direct_io_is_skipped_with_the_reason(tmp_path, monkeyp
 
 @pytest.mark.parametrize(
     ("params", "message"),
-    [({"state_bytes": 1000}, "4 KiB"), ({"steps": 0}, "steps"), ({"method": "sharded"}, "ranks: 1")],
+    [
+        ({"state_bytes": 1000}, "4 KiB"),
+        ({"steps": 0}, "steps"),
+        ({"method": "sharded"}, "ranks: 1"),
+        ({"disk": "shared"}, "several"),
+    ],
 )
 def test_parameters_that_cannot_work_are_refused(tmp_path, params, message):
     with pytest.raises(ValueError, match=message):
@@ -115,3 +120,26 @@ def test_two_ranks_load_their_parts_from_one_file_or_from_one_each(tmp_path, gan
         "checkpoint-sharded-0.bin": 1 << 15,
         "checkpoint-sharded-1.bin": 1 << 15,
     }
+
+
+def test_a_part_of_the_state_goes_to_the_ranks_own_disk_or_to_the_folder_of_all(tmp_path, gang_of_threads):
+    def rank(number):
+        own = tmp_path / str(number)
+        own.mkdir()
+        context = Context(seed=3, scratch=own, shared_scratch=tmp_path, rank=number, world_size=2)
+        sides = [checkpoint.save(context, method="sharded", disk=d, **SMALL) for d in ("shared", "local")]
+        loaded = [audit(side, seed=5)["loaded"] for side in sides]
+        assert [side.facts["folder"] for side in sides] == [str(tmp_path), str(own)]
+        return loaded, [path.name for path in own.iterdir()], sides
+
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(rank, range(2)))
+    assert [files for _, files, _ in found] == [[f"checkpoint-sharded-{number}.bin"] for number in (0, 1)]
+    assert all(np.array_equal(*loaded) for loaded, _, _ in found)
+    finish(*(side for _, _, sides in found for side in sides))
+    assert not list(tmp_path.rglob("*.bin"))
+
+
+def test_what_one_rank_writes_for_all_cannot_lie_on_its_own_disk(tmp_path):
+    with pytest.raises(ValueError, match="use method sharded"):
+        checkpoint.save(Context(scratch=tmp_path, shared_scratch=tmp_path, world_size=2), method="rank0", disk="local")

@@ -37,6 +37,9 @@ _SIDES = {
     "talk": _TALK,
     "talk_prefix": {**_TALK, "route": "prefix"},
     "talk_split": {**_TALK, "roles": "1p1d"},
+    "split_blocking": {**_SMALL, "roles": "1p1d", "kv_receive": "blocking"},
+    "talk_composite": {**_TALK, "route": "composite"},
+    "tails": {**_SMALL, "lengths": "tails", "route": "predicted", "rate": 400.0},
     "six": {**_SMALL, "requests": 6, "lengths": "six", "new_tokens": [1, 1]},
     "six_balanced": {**_SMALL, "requests": 6, "lengths": "six", "new_tokens": [1, 1], "route": "length_balanced"},
 }
@@ -60,7 +63,14 @@ def found(tmp_path_factory):
 
 def _by_one_worker(params):
     """What a cluster of one gives, which is an engine of its own."""
-    alone = {"roles": "mixed", "prefill_at": "prefill_worker", "roles_change": False, "rate": 0.0, "kv_pool": 6.0}
+    alone = {
+        "roles": "mixed",
+        "prefill_at": "prefill_worker",
+        "kv_receive": "overlapped",
+        "roles_change": False,
+        "rate": 0.0,
+        "kv_pool": 6.0,
+    }
     workload = cluster(Context(seed=3), **{**params, **alone})
     workload.redraw(9)
     workload.step()
@@ -89,6 +99,7 @@ def test_one_worker_gives_what_the_engine_gives():
 
 
 def test_prompts_are_handed_over_once_each_with_all_their_keys_and_values(found):
+    assert found[0]["split_blocking"]["count.handed_bytes"] == found[0]["split"]["count.handed_bytes"]
     side, shape = found[0]["split"], PRESETS["tiny"]
     demands = drawn(**_SMALL)
     handed = [demand for demand in demands if demand.new_tokens > 1]
@@ -136,7 +147,15 @@ def test_all_ranks_state_the_same_work_and_counts(found):
 
 def drawn(**params):
     """The schedule that a side with seed 3 has."""
-    asked = {"lengths": "spread", "arrivals": "poisson", "rate": 0.0, "urgent": 0.0, **params}
+    asked = {
+        "lengths": "spread",
+        "arrivals": "poisson",
+        "rate": 0.0,
+        "urgent": 0.0,
+        "standard": 0.0,
+        "repeats": 1,
+        **params,
+    }
     return draw_demands(SimpleNamespace(**asked), 3)
 
 
@@ -160,6 +179,10 @@ def test_a_shifting_mix_turns_from_long_prompts_to_long_answers():
     assert [(d.prompt_tokens, d.new_tokens) for d in demands] == [(40, 1)] * 4 + [(6, 9)] * 4
 
 
+def test_every_fourth_answer_has_a_long_tail():
+    assert [one.new_tokens for one in drawn(**_SIDES["tails"])] == [1, 9, 1, 1, 1, 9, 1, 1]
+
+
 def test_a_worker_that_helped_is_not_lost_to_its_own_role(found):
     assert 0 < found[0]["changing"]["count.handed_requests"] < _SIDES["changing"]["requests"]
 
@@ -170,6 +193,8 @@ def test_a_worker_that_helped_is_not_lost_to_its_own_role(found):
         ({"prefill_at": "conditional"}, "needs roles such as 1p1d"),
         ({"roles_change": True}, "needs roles such as 1p1d"),
         ({"lengths": "conversations", "sessions": 9}, "sessions must be 1 or more, and no more than requests"),
+        ({"kv_receive": "blocking"}, "needs roles such as 1p1d, which stay"),
+        ({"roles": "1p1d", "kv_receive": "blocking", "roles_change": True}, "which stay"),
         ({"roles": "1p1d"}, "not those of 1 ranks"),
         ({"requests": 0}, "requests is 0"),
     ],

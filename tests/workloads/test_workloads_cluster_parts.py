@@ -12,14 +12,16 @@ import torch
 from aiperf.workloads.cluster import handover as handovers
 from aiperf.workloads.cluster import side as sides
 from aiperf.workloads.cluster.inbox import Inbox, RouterGone
-from aiperf.workloads.cluster.messages import Begin, Departure, Expect, IterationEnd, Serve, WorkerReady
+from aiperf.workloads.cluster.messages import Begin, Departure, Expect, Fetch, IterationEnd, Offer, Serve, WorkerReady
 from aiperf.workloads.cluster.offloads.always import always
 from aiperf.workloads.cluster.offloads.conditional import Conditional
 from aiperf.workloads.cluster.offloads.never import never
 from aiperf.workloads.cluster.router import Router, WorkerView
+from aiperf.workloads.cluster.routes.composite import CompositeCost
 from aiperf.workloads.cluster.routes.least_requests import least_requests
 from aiperf.workloads.cluster.routes.length_balanced import LengthBalanced
 from aiperf.workloads.cluster.routes.longest_prefix import longest_prefix
+from aiperf.workloads.cluster.routes.predicted import least_predicted, predicted_tokens
 from aiperf.workloads.cluster.routes.round_robin import round_robin
 from aiperf.workloads.cluster.shifts.capacity_aware import CapacityAware
 from aiperf.workloads.cluster.shifts.fixed import fixed
@@ -69,6 +71,31 @@ def test_prompt_work_counts_attention_too():
     assert route(demand(), [], [view(0, prompts=(100,)), view(1, prompts=(49, 50))]).rank == 1
     assert route(demand(), [], [view(0, prompts=(2000,)), view(1, prompts=(1000, 1000))]).rank == 1
     assert route(demand(), [], [view(0, given=2), view(1, given=1)]).rank == 1
+
+
+def test_the_cost_of_a_worker_weighs_its_load_against_what_it_knows():
+    route, pages = CompositeCost(pool_tokens=24), [b"a", b"ab"]
+    assert route.cost(pages, view(0)) == 0
+    assert route.cost(pages, view(0, prompts=(8, 8))) == 3 * (2 * (8 + 4)) / 24 + 2
+    assert route.cost(pages, view(0, known=[b"a"])) == -5
+    assert route.cost(pages, view(0, known=[b"ab"])) == 0, "a later page alone is of no use"
+    newest = view(0, known=[b"a", b"ab"])
+    newest.newest = b"a"
+    assert route.cost(pages, newest) == -11
+    assert route.cost([], newest) == 0
+    # A known beginning is worth a few requests, and no more.
+    knows = [view(0, prompts=(4,) * count, known=[b"a"]) for count in (2, 3)]
+    assert [route(demand(), pages, [one, view(1)]).rank for one in knows] == [0, 1]
+    assert route(demand(), pages, [view(0, given=2), view(1, given=1)]).rank == 1
+
+
+def test_answers_to_come_count_by_a_power_of_two():
+    assert [predicted_tokens(demand(new=new)) for new in (1, 2, 3, 64, 65)] == [1, 2, 4, 64, 128]
+    one, many = view(0), view(1)
+    one.streams, many.streams = {0: demand(new=100)}, {n: demand(n, new=4) for n in range(3)}
+    assert least_predicted(demand(), [], [one, many]).rank == 1
+    assert least_requests(demand(), [], [one, many]).rank == 0
+    assert least_predicted(demand(), [], [view(0, given=2), view(1, given=1)]).rank == 1
 
 
 @pytest.mark.parametrize(
@@ -144,6 +171,36 @@ def test_the_iteration_ends_when_every_worker_has_said_what_left_it():
         prefill.send(Departure(0, answered=False))
         ended.result(timeout=10)
     assert decode.recv() == IterationEnd()
+
+
+def test_who_has_keys_and_values_ready_is_asked_for_them_by_who_decodes():
+    (prefill, first), (decode, second) = Pipe(), Pipe()
+    router = Router([first, second], sides.views_of("1p1d", 2), round_robin, least_requests, always, fixed, page=4)
+    prefill.send(WorkerReady()), decode.send(WorkerReady())
+    with ThreadPoolExecutor(1) as beside:
+        ended = beside.submit(router.run, [demand()], [[1] * 8])
+        assert [type(decode.recv()) for _ in range(2)] == [Begin, Expect]
+        prefill.send(Offer(0))
+        assert decode.recv() == Fetch(0, 0)
+        prefill.send(Departure(0, answered=False))
+        decode.send(Departure(0, answered=True))
+        ended.result(timeout=10)
+
+
+def test_a_blocking_worker_offers_before_it_sends_and_receives_when_it_looks(line):
+    source, to = Pipe(), Pipe()
+    one, kv = handed()
+    leaving = Inbox(source[0], line.source, "cpu", blocking=True)
+    leaving.leave(one, kv)
+    assert [source[1].recv() for _ in range(2)] == [Offer(0), Departure(0, answered=False)]
+    coming = Inbox(to[0], line.to, "cpu", blocking=True)
+    coming.demands, coming.prompts = [one.demand], [one.tokens[:8]]
+    to[1].send(Expect(0, 0)), to[1].send(Fetch(0, 0))
+    coming.wait(0.0, 5.0)
+    assert line.sent == [], "it was received in the thread that looked"
+    (came,) = coming.due(0.0)
+    assert torch.equal(came.brought, kv)
+    source[1].close(), to[1].close()
 
 
 def test_a_worker_that_goes_away_ends_the_iteration_of_the_others():

@@ -76,6 +76,13 @@ POLICIES = [
     {"prefix_cache": True, "kv_pool": 0.3, "max_batch": 5},
     {"order": "short_lane", "bucket_tokens": 8},
     {"order": "urgent_first", "urgent": 0.3, "rate": 400.0, "arrivals": "bursty"},
+    {"order": "reserved", "urgent": 0.3, "standard": 0.3, "max_batch": 3},
+    {"batching": "adaptive", "rate": 400.0, "arrivals": "waves"},
+    {"batching": "by_load", "rate": 400.0},
+    {"batching": "batched_prompts", "prefill_batch": 3},
+    {"batching": "batched_prompts", "prefill_batch": 2, "prefix_cache": True, "kv_pool": 0.3, "max_batch": 5},
+    {"batching": "decode_first", "decode_budget": 0.001},
+    {"batching": "decode_first", "kv_pool": 0.3, "prefix_cache": True},
 ]
 
 
@@ -335,6 +342,12 @@ def test_the_check_of_answers_refuses_lost_repeated_and_other_ones(built):
         ({"pool_tokens": 8}, "room for the longest prompt"),
         ({"batching": "static", "prefill_chunk": 4}, "need batching continuous"),
         ({"batching": "none", "prefix_cache": True}, "need batching continuous"),
+        ({"batching": "decode_first", "prefill_chunk": 4}, "has pieces of its own"),
+        ({"batching": "decode_first", "decode_budget": 0.0}, "decode_budget must be above 0"),
+        ({"repeats": 2, "rate": 9.0}, "repeats must divide requests"),
+        ({"repeats": 7}, "needs a rate"),
+        ({"coalesce": 0.005}, "needs a rate"),
+        ({"urgent": 0.6, "standard": 0.6}, "shares of one whole"),
     ],
 )
 def test_what_does_not_go_together_is_named(params, named):

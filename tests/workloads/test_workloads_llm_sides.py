@@ -3,6 +3,7 @@ the host, decoding within a prefill, weights in fp8."""
 
 from __future__ import annotations
 
+import weakref
 from types import SimpleNamespace
 
 import numpy as np
@@ -97,7 +98,7 @@ def test_of_a_large_cache_the_last_layer_is_shown(monkeypatch):
 def test_layers_on_the_host_take_the_room_of_one_or_two_and_end():
     model = draw(llm.PRESETS["small"], seed=1, max_tokens=4)
     for ahead in (False, True):
-        hosted = offload.HostLayers(model.layers, ahead=ahead)
+        hosted = offload.HostLayers(iter(model.layers), len(model.layers), ahead=ahead)
         assert len(list(hosted)) == 4
         for _ in range(2):
             for index, layer in enumerate(model.layers):
@@ -105,6 +106,24 @@ def test_layers_on_the_host_take_the_room_of_one_or_two_and_end():
                 assert all(torch.equal(found[name], weight) for name, weight in vars(layer).items())
         one = sum(weight.nbytes for weight in vars(model.layers[0]).values())
         assert hosted.nbytes == one * (1 + ahead)
+
+
+def test_layers_are_drawn_one_by_one_on_their_way_to_the_host():
+    drawn, most = [], []
+
+    def keep(layers):
+        def seen():
+            for layer in layers:
+                drawn.append(weakref.ref(layer))
+                most.append(sum(one() is not None for one in drawn))
+                yield layer
+                del layer
+
+        return offload.HostLayers(seen(), 4, ahead=True)
+
+    draw(llm.PRESETS["small"], seed=1, max_tokens=4, keep=keep)
+    assert len(most) == 4
+    assert max(most) <= 2
 
 
 def test_a_layer_that_is_fetched_ahead_comes_from_the_host(monkeypatch):
@@ -230,6 +249,14 @@ def test_a_switched_side_decodes_some_tokens_in_fp8_and_says_how_many(kv):
     assert switched.counters()["fp8_steps"] == steps, "each iteration starts anew"
 
 
+def test_a_margin_that_is_read_at_every_token_is_heeded_from_the_second_on():
+    shared = {"model": "small", "feed": "forced", "new_tokens": 32, "precision": "switched", "exit_share": 1.0}
+    often, rarely = (_side(**shared, decide_every=every) for every in (1, 8))
+    found = [audit(side, seed=3) for side in (often, rarely)]
+    assert [side.counters()["fp8_steps"] for side in (often, rarely)] == [31, 24]
+    assert agreement.disagreement(*found).value < 0.25
+
+
 def test_a_comparison_of_rounded_sides_refuses_other_tokens_and_other_numbers():
     side = _side(phase="prefill", decoding=2, prompt_tokens=20, prefill_chunk=5)
     before = audit(side, seed=11)
@@ -255,6 +282,7 @@ def test_a_comparison_of_rounded_sides_refuses_other_tokens_and_other_numbers():
         ({"precision": "fp8"}, "needs feed forced"),
         ({"weights": "host", "kv": "static"}, "no static kv"),
         ({"precision": "switched", "feed": "forced", "sequences": 2}, "one sequence"),
+        ({"decide_every": 0}, "decide_every is 0"),
     ],
     ids=str,
 )

@@ -149,7 +149,7 @@ def _sides(folder, **params):
     """The sides of both ranks."""
     context = Context(seed=3, scratch=folder, shared_scratch=folder, world_size=2)
     with ThreadPoolExecutor(2) as pool:
-        contexts = [replace(context, rank=rank) for rank in (0, 1)]
+        contexts = [replace(context, rank=rank, local_rank=rank) for rank in (0, 1)]
         return list(pool.map(lambda context: storage.read(context, bytes=SIZE, **params), contexts))
 
 
@@ -208,8 +208,9 @@ def test_a_rank_waits_for_the_other_before_its_step(tmp_path, gang_of_threads):
 class _Ranks:
     """Two ranks as the first sees them: the other fetched 100 bytes in every step."""
 
-    def __init__(self, rank):
+    def __init__(self, rank, local_rank=None):
         self.rank, self.met = rank, 0
+        self.first_here = (rank if local_rank is None else local_rank) == 0
 
     def total(self, value):
         return value + 100
@@ -240,3 +241,17 @@ def test_other_ranks_leave_the_eviction_to_the_first_and_wait_for_it(tmp_path):
     Cold([file], ranks).prepare()
     assert page_cache.resident_share([file]) == 1
     assert ranks.met == 1
+
+
+def test_the_first_rank_of_every_node_evicts_for_its_page_cache_is_another_one(tmp_path):
+    file = tmp_path / "a.bin"
+    page_cache.write_synced(file, bytes(SIZE))
+    file.read_bytes()
+    Cold([file], _Ranks(2, local_rank=0)).prepare()
+    assert page_cache.resident_share([file]) == 0
+
+
+def test_a_shared_file_system_is_not_held_to_the_peak_of_the_nodes_own_disk(tmp_path, monkeypatch):
+    monkeypatch.setattr(page_cache, "require_evictable", lambda paths: None)
+    monkeypatch.setattr(page_cache, "same_disk", lambda one, other: False)
+    assert _side(tmp_path, cache="cold").work.peaks == {}

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 
 from aiperf import __version__
 from aiperf.analysis.across import Across
+from aiperf.analysis.over_hosts import HostKind
 from aiperf.analysis.trend import Series
 from aiperf.report.html.heat_map import heat_map
+from aiperf.report.html.over_hosts import over_hosts_chart
 from aiperf.report.html.speedups import speedup_chart
 from aiperf.report.html.templates import source, templates
 from aiperf.report.html.trends import trend_charts
@@ -21,6 +23,7 @@ from aiperf.report.layout.page import Page
 from aiperf.report.views.compare_rows import CompareRow
 from aiperf.report.views.compare_table import compare_view
 from aiperf.report.views.history_table import history_rows, history_view
+from aiperf.report.views.hosts_table import case_of, case_rows, hosts_view, shown_cases
 from aiperf.report.views.run_rows import RunRow
 
 _TREND = (
@@ -29,6 +32,11 @@ _TREND = (
 )
 
 _PAIRS = "Every pair that met, against the middle of all pairs; red is slower, and the colour is full at 20 %."
+
+_HOSTS = (
+    "Every host's own ratio with its interval; beyond 1× the side is better. The band is where another host of the "
+    "kind is expected. The axis is logarithmic."
+)
 
 
 @dataclass(frozen=True)
@@ -66,6 +74,17 @@ def compare_html(
     _, head, *tables = compare_view(across, rows, every_metric=every_metric).page
     part = _ListingPart(_tables([head]), charts, caption, _tables(tables[:1]) + _tables(tables[1:], "lines"))
     return _listing("Runs compared", [part], warnings)
+
+
+def hosts_html(found: Sequence[HostKind], *, named: bool, warnings: Sequence[str] = ()) -> str:
+    """Return the page of cases over hosts: of each kind of host the cases drawn, then its table."""
+    *own, last = hosts_view(found, named=named).page
+    parts = []
+    for kind, page in zip(found, own, strict=True):
+        cases = [case_rows("", case) for case in shown_cases(kind, named=named)]
+        charts = [over_hosts_chart(rows, title=case_of(rows[0])) for rows in cases]
+        parts.append(_ListingPart(_tables([page[:1]]), charts, _HOSTS, _tables([page[1:]], "lines")))
+    return _listing("Cases over hosts", [*parts, _ListingPart(_tables([last]), (), "", "")], warnings)
 
 
 def survey_html(view: Printed, shares: Mapping[tuple[int, int], float], names: Sequence[str]) -> str:

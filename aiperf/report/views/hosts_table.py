@@ -51,10 +51,11 @@ class HostRow:
 
 def host_rows(found: Sequence[HostKind]) -> list[HostRow]:
     """The rows of every kind and case, the prediction after the hosts."""
-    return [row for kind in found for case in kind.cases for row in _rows(machine_text(kind.host), case)]
+    return [row for kind in found for case in kind.cases for row in case_rows(machine_text(kind.host), case)]
 
 
-def _rows(kind: str, case: CaseOverHosts) -> list[HostRow]:
+def case_rows(kind: str, case: CaseOverHosts) -> list[HostRow]:
+    """The rows of one case on every host of a ``kind``, then the prediction."""
     rows = [
         HostRow(
             kind, case.case, case.side, case.against, clean(str(one.run.host.get("hostname") or "host")),
@@ -77,8 +78,8 @@ def hosts_view(found: Sequence[HostKind], *, named: bool) -> Printed:
     page: list[list[Block]] = []
     for kind in found:
         title = f"{machine_text(kind.host)}: {counted(len(kind.ids), 'host')}"
-        shown = [case for case in kind.cases if named or len(case.hosts) > 1]
-        own = [row for case in shown for row in _rows(machine_text(kind.host), case)]
+        shown = shown_cases(kind, named=named)
+        own = [row for case in shown for row in case_rows(machine_text(kind.host), case)]
         lone = [f"{counted(left, 'comparison')} of one host only"] if (left := len(kind.cases) - len(shown)) else []
         table = [_table(own)] if own else []
         about = Sentences([*_about(kind), *lone], lead=" ")
@@ -91,6 +92,11 @@ def hosts_view(found: Sequence[HostKind], *, named: bool) -> Printed:
     return printed_listing(rows, [*page, [Sentences(said, lead=" ", style="dim")]], kind=HostRow)
 
 
+def shown_cases(kind: HostKind, *, named: bool) -> list[CaseOverHosts]:
+    """The cases that people are shown: unless scenarios were ``named``, those of several hosts."""
+    return [case for case in kind.cases if named or len(case.hosts) > 1]
+
+
 def _about(kind: HostKind) -> list[str]:
     said = [f"they differ in {', '.join(kind.apart)}: what that does is in the spread"] if kind.apart else []
     left = [f"{case.case}: {counted(case.otherwise, 'host')}" for case in kind.cases if case.otherwise]
@@ -101,22 +107,24 @@ def _table(rows: Sequence[HostRow]) -> Table[HostRow]:
     first = {id(next(own)) for _, own in groupby(rows, key=lambda row: (row.case, row.side, row.against))}
     return Table(
         [
-            TableColumn("case", "case", lambda row: _case(row) if id(row) in first else ""),
+            TableColumn("case", "case", lambda row: case_of(row) if id(row) in first else ""),
             TableColumn("host", "host", lambda row: row.name),
             TableColumn("ratio", "speedup", lambda row: format_ratio(row.ratio, row.low, row.high), right=True),
             TableColumn("low", "interval", lambda row: format_interval(row.low, row.high), right=True),
-            TableColumn("verdict", "verdict", _verdict),
+            TableColumn("verdict", "verdict", verdict_of),
             TableColumn("run", "run", lambda row: row.run or DASH, rank=1),
         ],
         rows,
     )
 
 
-def _case(row: HostRow) -> str:
+def case_of(row: HostRow) -> str:
+    """The case, and its sides where it has several comparisons."""
     return row.case if row.side == "after" else f"{row.case} {row.side} vs {row.against}"
 
 
-def _verdict(row: HostRow) -> str:
+def verdict_of(row: HostRow) -> str:
+    """The verdict on a host; of the prediction its hosts and the spread between them, or why there is none."""
     if row.hosts is None or row.low is None or row.spread is None:
         return row.verdict
     return f"{row.hosts} hosts, spread {format_percent(row.spread)}"

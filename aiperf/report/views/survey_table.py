@@ -17,7 +17,7 @@ from aiperf.report.layout.page import Block, Sentences
 from aiperf.report.layout.table import Table, TableColumn
 from aiperf.report.numbers import DASH, format_change, format_change_interval, whole_change
 
-_PARTS = {"copy": "memory", "gemm": "CPU", "all_reduce": "NIC"}
+_PARTS = {"copy": "memory", "gemm": "CPU", "disk": "disk", "all_reduce": "NIC"}
 _WIDEST = 12
 """Nodes whose pairs fit into a terminal; the page shows more."""
 
@@ -35,20 +35,34 @@ class SurveyRow:
     low: float | None
     high: float | None
     part: str = ""
-    """What is suspected of a slow one: memory, CPU, NIC, link; node where several metrics are slow."""
+    """What is suspected of a slow one: memory, CPU, disk, NIC, link, GPU 0, PCIe of GPU 0; node where several metrics
+    are slow, unless all of them are of one GPU."""
 
 
 def survey_rows(verdicts: Sequence[SurveyVerdict], names: Sequence[str]) -> list[SurveyRow]:
     """The rows, slow ones first."""
     slow = [one for one in verdicts if one.word == "slow"]
-    many = {one.nodes for one in slow if sum(other.nodes == one.nodes for other in slow) > 1}
+    parts = {nodes: {_part(one.metric) for one in slow if one.nodes == nodes} for nodes in {one.nodes for one in slow}}
     rows = []
     for one in sorted(verdicts, key=lambda one: (one.word != "slow", one.nodes, one.metric)):
-        part = ("link" if len(one.nodes) == 2 else "node" if one.nodes in many else _PARTS.get(one.metric, "")) or ""
+        part = "link" if len(one.nodes) == 2 else _suspected(one.metric, parts.get(one.nodes, set()))
         deficit, low, high = map(_share, (one.deficit, one.low, one.high))
         name = " – ".join(names[node] for node in one.nodes)
         rows.append(SurveyRow(name, one.metric, one.word, deficit, low, high, part if one.word == "slow" else ""))
     return rows
+
+
+def _part(metric: str) -> str:
+    """What a metric is about: ``GPU 0`` of ``gpu0_gemm``."""
+    card, _, _ = metric.partition("_")
+    return f"GPU {card[3:]}" if card[:3] == "gpu" and card[3:].isdigit() else _PARTS.get(metric, "")
+
+
+def _suspected(metric: str, parts: set[str]) -> str:
+    """Of a slow metric, where these parts of the node are slow."""
+    if len(parts) > 1:
+        return "node"
+    return f"PCIe of {_part(metric)}" if metric.endswith("_h2d") else _part(metric)
 
 
 @dataclass(frozen=True)

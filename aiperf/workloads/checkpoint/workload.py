@@ -104,8 +104,8 @@ class _Saver:
         self.path.unlink(missing_ok=True)
 
 
-def _require_direct(folder: Path) -> None:
-    probe = folder / f"direct-{os.getpid()}.bin"
+def _require_direct(folder: Path, *, rank: int) -> None:
+    probe = folder / f"direct-{rank}-{os.getpid()}.bin"
     try:
         area = _Area(_BLOCK)
         _write(probe, area.bytes, "direct")
@@ -117,10 +117,11 @@ def _require_direct(folder: Path) -> None:
 
 
 def _alone(
-    context: Context, training: _Training, loaded: _Area, *, method: str, io: str
+    context: Context, training: _Training, loaded: _Area, folder: Path, *, method: str, io: str
 ) -> tuple[Callable[[], None], Callable[[], None], Callable[[], None]]:
     """save, finish (with loading) and close of one process."""
-    saver = _Saver(context.scratch / "checkpoint.bin", io=io, method=method, size=len(loaded.bytes))
+    del context
+    saver = _Saver(folder / "checkpoint.bin", io=io, method=method, size=len(loaded.bytes))
 
     def finish() -> None:
         saver.finish()
@@ -130,14 +131,14 @@ def _alone(
 
 
 def _in_gang(
-    context: Context, training: _Training, loaded: _Area, *, method: str, io: str
+    context: Context, training: _Training, loaded: _Area, folder: Path, *, method: str, io: str
 ) -> tuple[Callable[[], None], Callable[[], None], Callable[[], None]]:
     """save, finish (with loading) and close of one of several ranks, each of which holds a part of the state."""
     import torch.distributed as dist
 
     context.process_group("gloo")
     part, sharded = len(loaded.bytes), method == "sharded"
-    path = context.shared_scratch / f"checkpoint-{method}-{context.rank if sharded else 0}.bin"
+    path = folder / f"checkpoint-{method}-{context.rank if sharded else 0}.bin"
     whole = _Area(part * context.world_size) if not sharded and context.rank == 0 else None
 
     def save() -> None:
@@ -157,7 +158,7 @@ def _in_gang(
     return save, finish, lambda: path.unlink(missing_ok=True)
 
 
-def _check(world: int, *, state_bytes: int, method: str, steps: int, products: int) -> None:
+def _check(world: int, *, state_bytes: int, method: str, steps: int, products: int, disk: str) -> None:
     if state_bytes < _BLOCK * world or state_bytes % (_BLOCK * world):
         raise ValueError(f"state_bytes must be whole blocks of 4 KiB for each of {world} ranks")
     if steps < 1 or products < 0:
@@ -166,6 +167,10 @@ def _check(world: int, *, state_bytes: int, method: str, steps: int, products: i
         raise ValueError(
             f"method {method} cannot run with ranks: {world}; rank0 and sharded need several, the others one"
         )
+    if disk == "shared" and world == 1:
+        raise ValueError("disk shared is the folder of several ranks")
+    if disk == "local" and method == "rank0":
+        raise ValueError("disk local: other ranks cannot read what rank0 has written there; use method sharded")
 
 
 def save(
@@ -176,22 +181,26 @@ def save(
     io: Literal["buffered", "dontneed", "direct"] = "buffered",
     steps: int = 6,
     products: int = 4,
+    disk: Literal["auto", "local", "shared"] = "auto",
 ) -> Workload:
     """``steps`` training-like steps with one save of ``state_bytes`` after the first, then a load of the saved state.
 
     A step is ``products`` products of float32 256 x 256 matrices and an update of the whole state. ``background``
     copies the state and writes the copy in a thread; the timed step ends when the file is on the disk (fsync), and
     loading goes past the page cache. ``rank0`` and ``sharded`` need ranks: each holds an equal part of the state,
-    gathered and written by the first or written by each. Outputs: the state as loaded, and at the end. Bytes: the state
+    gathered and written by the first or written by each. ``disk``: each rank's own folder, on its node's disk, or the
+    one that all ranks see, on the file system that their nodes share; ``auto``: the latter where there are ranks.
+    Outputs: the state as loaded, and at the end. Bytes: the state
     written. FLOPs: those of the products, of all ranks. Items: training steps. Source: book chapter 3, appendix.
     """
     world = context.world_size
-    _check(world, state_bytes=state_bytes, method=method, steps=steps, products=products)
-    _require_direct(context.scratch)
+    _check(world, state_bytes=state_bytes, method=method, steps=steps, products=products, disk=disk)
+    folder = context.scratch if disk == "local" or world == 1 else context.shared_scratch
+    _require_direct(folder, rank=context.rank)
     training = _Training(state_bytes // world, seed=context.seed + context.rank, products=products)
     loaded = _Area(state_bytes // world)
     make = _alone if world == 1 else _in_gang
-    begin, finish, close = make(context, training, loaded, method=method, io=io)
+    begin, finish, close = make(context, training, loaded, folder, method=method, io=io)
 
     def step() -> None:
         training.area.values.copy_(training.start)
@@ -209,12 +218,7 @@ def save(
 
     return Workload(
         step=step,
-        work=Work(
-            bytes=float(state_bytes),
-            flops=2.0 * _EDGE**3 * products * steps * world,
-            items=steps,
-            item="training steps",
-        ),
+        work=Work(float(state_bytes), 2.0 * _EDGE**3 * products * steps * world, steps, "training steps"),
         outputs=lambda: outputs,
         inputs=lambda: {"start": training.start, "grad": training.grad},
         reference=reference,
@@ -223,7 +227,8 @@ def save(
             "io": io,
             "fsync": True,
             "loaded_from": "the disk, past the page cache",
-            "folder": str(context.scratch),
+            "folder": str(folder),
+            "on_own_disk": page_cache.same_disk(folder, context.scratch),
             "backend": "gloo" if world > 1 else "none",
         },
         close=close,

@@ -15,7 +15,17 @@ from typing import Any
 import torch
 
 from aiperf.workloads.cluster.handover import Handover
-from aiperf.workloads.cluster.messages import Begin, Departure, Expect, IterationEnd, Serve, WorkerLost, WorkerReady
+from aiperf.workloads.cluster.messages import (
+    Begin,
+    Departure,
+    Expect,
+    Fetch,
+    IterationEnd,
+    Offer,
+    Serve,
+    WorkerLost,
+    WorkerReady,
+)
 from aiperf.workloads.engine.demands import Demand
 from aiperf.workloads.engine.running import Running
 
@@ -26,13 +36,15 @@ class RouterGone(Exception):
 
 class Inbox:
     """An engine's arrivals. Threads of its own receive, so that requests, keys and values come in while the engine
-    computes."""
+    computes. With ``blocking`` keys and values come in between two passes, when they are offered, and the engine waits
+    until they are there."""
 
-    def __init__(self, link: Connection, handover: Handover | None, device: str) -> None:
+    def __init__(self, link: Connection, handover: Handover | None, device: str, *, blocking: bool = False) -> None:
         self._link, self._handover, self._device = link, handover, torch.device(device)
+        self._blocking = blocking
         self._came: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._early: list[Running] = []
-        sources = handover.sources if handover is not None else []
+        sources = handover.sources if handover is not None and not blocking else []
         self._expected: dict[int, queue.SimpleQueue[int]] = {source: queue.SimpleQueue() for source in sources}
         self.demands: Sequence[Demand] = ()
         self.prompts: Sequence[Sequence[int]] = ()
@@ -56,7 +68,8 @@ class Inbox:
         while True:
             message = self._link.recv()
             if isinstance(message, Expect):
-                self._expected[message.source].put(message.number)
+                if not self._blocking:
+                    self._expected[message.source].put(message.number)
             else:
                 self._came.put(message)
 
@@ -110,6 +123,10 @@ class Inbox:
     def _note(self, message: Any) -> None:
         if isinstance(message, Serve):
             self._early.append(Running(*self._asked(message.number), hand_to=message.hand_to))
+        elif isinstance(message, Fetch) and self._handover is not None:
+            demand, prompt = self._asked(message.number)
+            whole = self._handover.receive(demand.prompt_tokens, message.source)
+            self._early.append(self._handover.opened(demand, prompt, whole))
         elif isinstance(message, tuple) and self._handover is not None:
             number, whole = message
             self._early.append(self._handover.opened(*self._asked(number), whole))
@@ -128,5 +145,7 @@ class Inbox:
     def leave(self, one: Running, kv: Any) -> None:
         """Send a request that the engine hands over to who decodes it, and tell the router of any that leaves."""
         if kv is not None and self._handover is not None:
+            if self._blocking:
+                self._link.send(Offer(one.demand.number))
             self._handover.send(one, kv)
         self._link.send(Departure(one.demand.number, answered=kv is None))

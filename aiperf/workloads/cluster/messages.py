@@ -45,6 +45,21 @@ class Expect:
 
 
 @dataclass(frozen=True)
+class Offer:
+    """Worker: a prompt is computed, and its keys and values go to who asks for them."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """Router: ``source`` has the keys and values of a request ready."""
+
+    number: int
+    source: int
+
+
+@dataclass(frozen=True)
 class Departure:
     """Worker: a request is answered, or it was handed over."""
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
-from aiperf.workloads.cluster.messages import Begin, Expect, IterationEnd, Serve, WorkerLost
+from aiperf.workloads.cluster.messages import Begin, Expect, Fetch, IterationEnd, Offer, Serve, WorkerLost
 from aiperf.workloads.engine.demands import Demand
 from aiperf.workloads.engine.prefix import page_keys
 
@@ -33,6 +33,8 @@ class WorkerView:
     given: int = 0
     known: set[bytes] = field(default_factory=set)
     """Pages of the prompts that it was given (``page_keys``): what its prefix cache should hold."""
+    newest: bytes = b""
+    """The first page of the latest of them."""
 
     @property
     def under_way(self) -> dict[int, Demand]:
@@ -87,6 +89,10 @@ class Router:
             timeout = max(0.0, coming[-1].at - (time.perf_counter() - began)) if coming else None
             for link in select.select(self.links, [], [], timeout)[0]:
                 gone, view = _heard(link), self.views[self.links.index(link)]
+                if isinstance(gone, Offer):
+                    (to,) = (one.rank for one in self.views if gone.number in one.streams)
+                    self.links[to].send(Fetch(gone.number, view.rank))
+                    continue
                 view.prompts.pop(gone.number, None)
                 if gone.answered:
                     del view.streams[gone.number]
@@ -108,6 +114,7 @@ class Router:
         for worker in {first.rank: first, last.rank: last}.values():
             worker.given += 1
         first.known.update(pages)
+        first.newest = pages[0] if pages else b""
         if last is first:
             self.links[first.rank].send(Serve(demand.number, None))
         else:

@@ -22,9 +22,11 @@ from aiperf.workloads.cluster.offloads.always import always
 from aiperf.workloads.cluster.offloads.conditional import Conditional
 from aiperf.workloads.cluster.offloads.never import never
 from aiperf.workloads.cluster.router import Offload, Route, Router, WorkerView
+from aiperf.workloads.cluster.routes.composite import CompositeCost
 from aiperf.workloads.cluster.routes.least_requests import least_requests
 from aiperf.workloads.cluster.routes.length_balanced import LengthBalanced
 from aiperf.workloads.cluster.routes.longest_prefix import longest_prefix
+from aiperf.workloads.cluster.routes.predicted import least_predicted
 from aiperf.workloads.cluster.routes.round_robin import round_robin
 from aiperf.workloads.cluster.shifts.capacity_aware import CapacityAware
 from aiperf.workloads.cluster.shifts.fixed import fixed
@@ -35,13 +37,15 @@ from aiperf.workloads.engine.running import Running
 from aiperf.workloads.engine.side import EngineSide
 
 
-def route_of(asked: SimpleNamespace, shape: Shape) -> Route:
-    """The route that a side asked for."""
+def route_of(asked: SimpleNamespace, shape: Shape, pool_tokens: int) -> Route:
+    """The route that a side asked for, among workers whose pools hold so many tokens."""
     kinds: dict[str, Route] = {
         "round_robin": round_robin,
         "least_requests": least_requests,
         "prefix": longest_prefix,
         "length_balanced": LengthBalanced(shape),
+        "composite": CompositeCost(pool_tokens),
+        "predicted": least_predicted,
     }
     return kinds[asked.route]
 
@@ -88,7 +92,7 @@ class ClusterSide(EngineSide):
         pairs = [(a.rank, b.rank) for a in views for b in views if a is not b and self._hands_over(a, b)]
         self.handover = Handover(context.rank, self.shape, context.device, pairs) if pairs else None
         link, self._links = connect(context.rank, context.world_size, host=context.store_host, group=group)
-        self._inbox = Inbox(link, self.handover, context.device)
+        self._inbox = Inbox(link, self.handover, context.device, blocking=asked.kv_receive == "blocking")
         self._inbox.demands = self.demands
         self._beside = ThreadPoolExecutor(1)
         self._switch_s = sys.getswitchinterval()
@@ -119,7 +123,7 @@ class ClusterSide(EngineSide):
     def _router(self) -> Router:
         asked = self._asked
         views = views_of(asked.roles, asked.context.world_size)
-        route = route_of(asked, self.shape)
+        route = route_of(asked, self.shape, self.engine.pool.count * asked.page_tokens)
         shift = CapacityAware(views) if asked.roles_change else fixed
         if asked.roles == "mixed":  # whoever gets a request does all of it
             return Router(self._links, views, route, route, never, shift, asked.page_tokens)

@@ -5,7 +5,7 @@ What must not live here: caches (caches.py), sampling (generate.py), speculation
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -174,6 +174,15 @@ class Decoder:
         )
         return mixed.transpose(1, 2).flatten(2)
 
+    def attention_of(self, index: int, last: Any, keys: Any, spot: Spot) -> Any:
+        """How much the last token of ``spot``, whose state before a layer is ``last`` [batch, 1, width], attends to
+        each of ``keys`` [batch, kv_heads, tokens, head_dim], by mean over heads: [batch, tokens]."""
+        heads, width = self.shape.heads, self.shape.width
+        q = self._qkv(index, last)[..., :width].unflatten(-1, (heads, -1)).transpose(1, 2)
+        q = _rotated(q, spot.cos[-1:], spot.sin[-1:]) * self.shape.head_dim**-0.5
+        keys = keys.repeat_interleave(heads // self.shape.kv_heads, dim=1)
+        return (q @ keys.transpose(2, 3)).softmax(dim=-1).mean(dim=(1, 2))
+
     def _fed_forward(self, x: Any, index: int) -> Any:
         layer = self.layers[index]
         gate, up = linear(self._normed(x, layer.mlp_norm), layer.gate_up).chunk(2, dim=-1)
@@ -230,8 +239,17 @@ def _rotated(x: Any, cos: Any, sin: Any) -> Any:
     return x * cos + torch.cat((-second, first), dim=-1) * sin
 
 
-def draw(shape: Shape, *, seed: int, max_tokens: int, device: str = "cpu", dtype: Any = torch.float32) -> Decoder:
-    """A decoder with random weights; equal for equal seeds on devices of one kind."""
+def draw(
+    shape: Shape,
+    *,
+    seed: int,
+    max_tokens: int,
+    device: str = "cpu",
+    dtype: Any = torch.float32,
+    keep: Callable[[Iterator[DecoderLayer]], Sequence[DecoderLayer]] = list,
+) -> Decoder:
+    """A decoder with random weights; equal for equal seeds on devices of one kind. ``keep`` takes the layers, drawn one
+    by one."""
 
     def drawn(name: str, *size: int) -> Any:
         weight = torch.empty(size, dtype=dtype, device=device)
@@ -253,5 +271,5 @@ def draw(shape: Shape, *, seed: int, max_tokens: int, device: str = "cpu", dtype
 
     embedding = drawn("embedding", shape.vocab, width).mul_(width**0.5)
     return Decoder(
-        shape, embedding, list(layers()), drawn("norm", width), drawn("head", shape.vocab, width), max_tokens
+        shape, embedding, keep(layers()), drawn("norm", width), drawn("head", shape.vocab, width), max_tokens
     )

@@ -7,7 +7,7 @@ What must not live here: caches on the device (caches.py), the model, what is ev
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -95,13 +95,17 @@ class HostLayers(Sequence[Any]):
     """The layers of a model in host memory, each in one piece; asking for one brings it to the device, where it stays
     until another one is asked for."""
 
-    def __init__(self, layers: Sequence[Any], *, ahead: bool) -> None:
-        self._kind, self._ahead = type(layers[0]), ahead
-        self._shapes = {name: weight.shape for name, weight in vars(layers[0]).items()}
-        device, size = layers[0].out.device, sum(shape.numel() for shape in self._shapes.values())
-        self._host = torch.empty((len(layers), size), dtype=layers[0].out.dtype, pin_memory=device.type == "cuda")
-        for piece, layer in zip(self._host, layers, strict=True):
-            piece.copy_(torch.cat([weight.flatten() for weight in vars(layer).values()]))
+    def __init__(self, layers: Iterable[Any], count: int, *, ahead: bool) -> None:
+        """``count`` layers, taken in one at a time, so that the device never has all of them."""
+        self._ahead = ahead
+        for index, layer in enumerate(layers):
+            whole = torch.cat([weight.flatten() for weight in vars(layer).values()])
+            if not index:
+                self._kind = type(layer)
+                self._shapes = {name: weight.shape for name, weight in vars(layer).items()}
+                self._host = torch.empty((count, len(whole)), dtype=whole.dtype, pin_memory=whole.is_cuda)
+            self._host[index].copy_(whole)
+        device, size = whole.device, len(whole)
         self._blocks = Blocks(lambda: torch.empty(size, dtype=self._host.dtype, device=device), ahead=ahead)
         self._newest: tuple[int, Any] = (-1, None)
 

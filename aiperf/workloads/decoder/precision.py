@@ -14,8 +14,6 @@ from aiperf.workloads.decoder.caches import Cache
 
 _LIMIT = 448.0
 """The largest number of e4m3."""
-_EVERY = 8
-"""Tokens after which the host looks at the margins again."""
 _NEWEST = 0.2
 """Weight of the newest margin among the smoothed ones."""
 _SPREAD = 16.0
@@ -58,10 +56,10 @@ def smoothed(margins: Any) -> Any:
 
 class Switched:
     """Decodes in low precision while choices are clear: from a smoothed margin of ``enter`` on until it falls below
-    ``leave``. The host looks every 8 tokens; between, nothing waits for the device."""
+    ``leave``. The host looks after ``every`` so many tokens; between, nothing waits for the device."""
 
-    def __init__(self, exact: Forward, rounded: Forward, *, enter: float, leave: float) -> None:
-        self._models, self._bounds = (exact, rounded), (enter, leave)
+    def __init__(self, exact: Forward, rounded: Forward, *, enter: float, leave: float, every: int = 8) -> None:
+        self._models, self._bounds, self._every = (exact, rounded), (enter, leave), every
         self.restart()
 
     def restart(self) -> None:
@@ -78,7 +76,7 @@ class Switched:
         self._margin = margin if self._margin is None else self._margin.lerp(margin, _NEWEST)
         self._count += 1
         self.low_steps += self._low
-        if self._count % _EVERY == 0:
+        if self._count % self._every == 0:
             low = float(self._margin) >= self._bounds[self._low]
             self.switches += low != self._low
             self._low = low

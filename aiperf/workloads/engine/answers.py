@@ -78,7 +78,7 @@ class ServedTimes:
     def add(self, finished: Sequence[Running], *, seconds: float) -> None:
         """The answers of an iteration, whose schedule, or which itself where all came at once, took ``seconds``."""
         ended: dict[str, list[_Ended]] = {name: [] for name in self._units}
-        good, longest = 0, []
+        good, longest, urgent = 0, list[float](), list[float]()
         for one in finished:
             at, times = one.demand.at, one.times
             gaps = [after - before for before, after in pairwise(times)]
@@ -88,11 +88,12 @@ class ServedTimes:
             longest += [max(gaps)] if gaps else []
             if one.started is not None:
                 ended["queue"].append((one.started, one.started - at))
+            urgent += [times[0] - at] if one.demand.urgent else []
             good += times[0] - at <= self.ttft_limit and sum(gaps) <= self.inter_token_limit * len(gaps)
         ordered = {name: [took for _, took in sorted(units)] for name, units in ended.items()}
         for name, found in ordered.items():
             self._units[name] += found
-        for name, found in {**ordered, "longest_gap": longest}.items():
+        for name, found in {**ordered, "longest_gap": longest, "ttft_urgent": urgent}.items():
             if found:
                 self._sums.setdefault(name, []).append(sum(found) / len(found))
         self._sums.setdefault("goodput", []).append(good / seconds)

@@ -6,7 +6,7 @@ What must not live here: waiting for arrivals, what becomes of a request.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,8 +17,12 @@ from aiperf.workloads.shared.seeded import generator, own_seed
 
 _BURST = 8
 """Requests that arrive together in bursts."""
+_WAVE, _QUIET, _BUSY = 8, 1.75, 0.25
+"""Requests that come slowly, then so many that come fast, in waves; gaps of each, in those of the rate."""
+_AGAIN_S = 0.001
+"""From a request to its next repetition."""
 _LONG_OF_FOUR = (False, True, False, False)
-"""Which of four requests with two lengths have a long prompt."""
+"""Which of four requests with two lengths have a long prompt, or a long answer."""
 _LONG_OF_SIX = (True, False, True, False, False, False)
 """The book's six prompts that arrive together (chapter 16)."""
 
@@ -33,14 +37,21 @@ class Demand:
     prompt_tokens: int
     new_tokens: int
     urgent: bool = False
+    standard: bool = False
+    """Of the class between urgent ones and the rest."""
     text: int = -1
     """Prompts with one text begin alike, the shorter to its end; -1: a text of its own."""
+
+    @property
+    def tier(self) -> int:
+        """0 where it is urgent, 1 where it is standard, else 2."""
+        return 0 if self.urgent else 1 if self.standard else 2
 
 
 def draw_demands(asked: SimpleNamespace, seed: int) -> tuple[Demand, ...]:
     """The schedule that ``asked`` describes (see ``serve.engine``), by arrival; equal seeds, equal schedules."""
     draw = generator(seed, "demands")
-    count = asked.requests
+    count = asked.requests // asked.repeats
     prompts = _prompts(asked, count, draw)
     new = _spread(asked.new_tokens, count, draw)
     texts: Any = [-1] * count
@@ -48,11 +59,26 @@ def draw_demands(asked: SimpleNamespace, seed: int) -> tuple[Demand, ...]:
         prompts, texts = _turns(asked.prompt_tokens, count, asked.sessions, draw)
     elif asked.lengths == "shifting":
         new = [asked.new_tokens[number >= count // 2] for number in range(count)]
-    times = _times(asked.arrivals, asked.rate, count, draw)
-    urgent = draw.permutation(count) < round(asked.urgent * count)
+    elif asked.lengths == "tails":
+        new = [asked.new_tokens[_LONG_OF_FOUR[number % 4]] for number in range(count)]
+    times = _times(asked.arrivals, asked.rate / asked.repeats, count, draw)
+    place = draw.permutation(count)
+    urgent = place < round(asked.urgent * count)
+    standard = ~urgent & (place < round((asked.urgent + asked.standard) * count))
+    drawn = zip(times, prompts, new, urgent, standard, texts, strict=True)
+    demands = tuple(
+        Demand(number, float(at), int(prompt), int(tokens), bool(first), bool(second), int(text))
+        for number, (at, prompt, tokens, first, second, text) in enumerate(drawn)
+    )
+    return _repeated(demands, asked.repeats) if asked.repeats > 1 else demands
+
+
+def _repeated(demands: Sequence[Demand], times: int) -> tuple[Demand, ...]:
+    """Each request ``times`` in all, one soon after the other."""
     return tuple(
-        Demand(number, float(at), int(prompt), int(tokens), bool(first), int(text))
-        for number, (at, prompt, tokens, first, text) in enumerate(zip(times, prompts, new, urgent, texts, strict=True))
+        replace(one, number=one.number * times + again, at=one.at + again * _AGAIN_S, text=one.number * times)
+        for one in demands
+        for again in range(times)
     )
 
 
@@ -87,6 +113,9 @@ def _times(arrivals: str, rate: float, count: int, draw: np.random.Generator) ->
         return np.zeros(count)
     if arrivals == "bursty":
         return np.arange(count) // _BURST * _BURST / rate
+    if arrivals == "waves":
+        gaps = np.where(np.arange(count) // _WAVE % 2, _BUSY, _QUIET) / rate
+        return np.cumsum(gaps) - gaps[0]
     times = np.sort(draw.uniform(0.0, count / rate, count))
     return times - times[0]
 

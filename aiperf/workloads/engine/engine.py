@@ -18,7 +18,7 @@ from aiperf.workloads.engine.prefix import PrefixCache
 from aiperf.workloads.engine.running import Running
 
 Order = Callable[[Sequence[Running], int], list[Running]]
-"""(waiting by arrival, how many at most) -> those that go next; at least one."""
+"""(waiting by arrival, how many at most) -> those that go next; none where they must wait for others to leave."""
 Admission = Callable[[Running, float, float], bool]
 """(request, seconds since it arrived, seconds that its prompt will take) -> whether it is served."""
 Left = Callable[[Running, Any], None]
@@ -105,6 +105,11 @@ class Engine:
         """Seconds since the iteration began."""
         return time.perf_counter() - self._began
 
+    @property
+    def token_s(self) -> float:
+        """Seconds that a token of a prompt takes, as measured lately; 0 before the first."""
+        return self._token_s
+
     def receive(self) -> bool:
         """Queue what has arrived by now; False when there is nothing left to do."""
         new = self.arrivals.due(self.now)
@@ -123,7 +128,8 @@ class Engine:
         """Up to ``most`` that wait, by the order; those that admission turns away are rejected on the way."""
         taken: list[Running] = []
         while self.waiting and len(taken) < most:
-            chosen = self.order(self.waiting, most - len(taken))
+            if not (chosen := self.order(self.waiting, most - len(taken))):
+                break
             kept = [one for one in chosen if self._is_admitted(one)]
             taken += kept
             self.waiting = [one for one in self.waiting if one not in chosen]

@@ -6,6 +6,7 @@ What must not live here: the policies themselves, the engine's loop.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 
 import torch
@@ -15,15 +16,21 @@ from aiperf.workloads.decoder.model import PRESETS, Shape, draw
 from aiperf.workloads.engine.admission.everyone import everyone
 from aiperf.workloads.engine.admission.in_time import InTime
 from aiperf.workloads.engine.answers import ServedTimes, answer_arrays, same_answers, write_answers
-from aiperf.workloads.engine.arrivals import Schedule
+from aiperf.workloads.engine.arrivals import Arrivals, Schedule
+from aiperf.workloads.engine.batching.adaptive import AdaptiveDelay
+from aiperf.workloads.engine.batching.batched_prompts import BatchedPrompts
+from aiperf.workloads.engine.batching.by_load import BatchesByLoad
 from aiperf.workloads.engine.batching.continuous import ContinuousBatching
+from aiperf.workloads.engine.batching.decode_first import DecodeFirst
 from aiperf.workloads.engine.batching.dynamic import DynamicBatches
 from aiperf.workloads.engine.batching.one_by_one import OneByOne
 from aiperf.workloads.engine.batching.static import StaticBatches
+from aiperf.workloads.engine.coalescing import Coalesced
 from aiperf.workloads.engine.demands import Demand, draw_demands, draw_prompts, unique_tokens
 from aiperf.workloads.engine.engine import Admission, Batching, Engine, Order
 from aiperf.workloads.engine.orders.fifo import fifo
 from aiperf.workloads.engine.orders.length_buckets import LengthBuckets
+from aiperf.workloads.engine.orders.reserved import ReservedPlaces
 from aiperf.workloads.engine.orders.short_lane import ShortLane
 from aiperf.workloads.engine.orders.urgent_first import urgent_first
 from aiperf.workloads.engine.pages import PagePool
@@ -38,7 +45,11 @@ def batching_of(asked: SimpleNamespace) -> Batching:
         "none": OneByOne,
         "static": lambda: StaticBatches(asked.max_batch),
         "dynamic": lambda: DynamicBatches(asked.max_batch, asked.delay),
+        "adaptive": lambda: AdaptiveDelay(asked.max_batch, asked.delay),
+        "by_load": lambda: BatchesByLoad(asked.max_batch, asked.delay),
         "continuous": lambda: ContinuousBatching(asked.max_batch, asked.prefill_chunk),
+        "batched_prompts": lambda: BatchedPrompts(asked.max_batch, prompts=asked.prefill_batch, delay=asked.delay),
+        "decode_first": lambda: DecodeFirst(asked.max_batch, budget=asked.decode_budget),
     }
     return kinds[asked.batching]()
 
@@ -50,6 +61,7 @@ def order_of(asked: SimpleNamespace) -> Order:
         "short_lane": lambda: ShortLane(asked.bucket_tokens),
         "length_buckets": lambda: LengthBuckets(asked.bucket_tokens),
         "urgent_first": lambda: urgent_first,
+        "reserved": lambda: ReservedPlaces(asked.max_batch),
     }
     return kinds[asked.order]()
 
@@ -99,7 +111,11 @@ class EngineSide:
 
     def serve(self, prompts: list[list[int]]) -> list[Running]:
         """One iteration; the answers of all requests that were not rejected."""
-        self.engine.serve(Schedule(self.demands, prompts))
+        schedule: Arrivals = Schedule(self.demands, prompts)
+        if self._asked.coalesce:
+            schedule = together = Coalesced(schedule, self._asked.coalesce)
+            self.engine.left = partial(together.answer, self.engine)
+        self.engine.serve(schedule)
         return self.engine.finished
 
     def counters(self) -> dict[str, float]:
@@ -127,8 +143,8 @@ class EngineSide:
             new - asked.requests + (unique_tokens(self.demands, asked.shared_tokens) if asked.prefix_cache else prompts)
         )
         flops = 2.0 * (shape.layers * shape.layer_parameters * kept + shape.head_parameters * new)
-        if asked.admission != "all":
-            flops = 0.0  # nobody knows before how many are rejected
+        if asked.admission != "all" or asked.coalesce:
+            flops = 0.0  # nobody knows before how many are rejected, or computed once for several
         return Work(flops=flops, items=new, item="tokens", peaks=gemm_peak(asked.context.device, "float32", flops))
 
     def workload(self) -> Workload:

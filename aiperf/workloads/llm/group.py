@@ -15,6 +15,7 @@ import torch
 from aiperf.workloads.decoder import caches
 from aiperf.workloads.decoder.model import Shape
 from aiperf.workloads.decoder.offload import Offloaded
+from aiperf.workloads.decoder.pruned import PrunedKv, kept_tokens
 from aiperf.workloads.llm.kept import KeptContext, SentContext
 from aiperf.workloads.shared.seeded import torch_dtype
 
@@ -67,6 +68,10 @@ def make_cache(asked: SimpleNamespace, shape: Shape, *, batch: int, tokens: int,
         if not asked.kv_recent:
             return rounded
         return caches.RecentExact(rounded, caches.Windowed(room, window=asked.kv_recent + 1, spare=spare))
+    if asked.keep_prompt < 1 and asked.kept_by == "attention":
+        return PrunedKv(
+            room, full=asked.prune_after, kept=kept_tokens(asked.prompt_tokens, asked.keep_prompt), spare=spare
+        )
     kinds: dict[str, Callable[[], caches.Cache]] = {
         "none": caches.Nothing,
         "contiguous": lambda: caches.Contiguous(room),

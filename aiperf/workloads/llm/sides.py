@@ -6,12 +6,13 @@ What must not live here: the model (workloads/decoder), ways to decode (ways.py)
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 
-from aiperf.workloads.decoder import caches, generate
+from aiperf.workloads.decoder import caches, generate, pruned
 from aiperf.workloads.decoder.model import PRESETS, Decoder, Shape, draw
 from aiperf.workloads.decoder.offload import HostLayers
 from aiperf.workloads.llm.group import Group, make_cache, make_groups
@@ -54,9 +55,11 @@ class Generation:
             tokens += asked.new_tokens + _CAPTURED + asked.draft_tokens
         positions = max(tokens, _CONTEXT + asked.new_tokens)
         dtype = torch_dtype(asked.dtype)
-        self.model = draw(shape, seed=context.seed, max_tokens=positions, device=context.device, dtype=dtype)
+        keep: Any = list
         if asked.weights == "host":
-            self.model.layers = HostLayers(self.model.layers, ahead=asked.host_fetch == "ahead")
+            keep = partial(HostLayers, count=shape.layers, ahead=asked.host_fetch == "ahead")
+        drawn = {"max_tokens": positions, "device": context.device, "dtype": dtype, "keep": keep}
+        self.model = draw(shape, seed=context.seed, **drawn)
         self.prompts = self._long(asked.sequences, asked.prompt_tokens)
         room = tokens if asked.kv == "paged" else max(tokens, asked.room_tokens)
         self.groups = make_groups(asked, shape, tokens=room)
@@ -147,7 +150,13 @@ class Generation:
             self.times.first()
             return logits
         prompts, chunk = group.wide(self.prompts), self.asked.prefill_chunk
-        if beside is not None and self.asked.decoding_in == "same_pass":
+        if isinstance(group.cache, pruned.PrunedKv):
+            kept = pruned.kept_tokens(self.asked.prompt_tokens, self.asked.keep_prompt)
+            logits = pruned.prefill_pruned(self.model, prompts, group.cache, full=self.asked.prune_after, kept=kept)
+        elif self.asked.keep_prompt < 1:
+            short = pruned.compressed(prompts, self.asked.keep_prompt)
+            logits = generate.prefill(self.model, short, group.cache)
+        elif beside is not None and self.asked.decoding_in == "same_pass":
             logits = beside.prefill_beside(prompts, group.cache, chunk=chunk)
         else:
             between = None if beside is None else beside.round
@@ -180,7 +189,7 @@ class Generation:
     def _follow(self, number: int, group: Group) -> None:
         """Logits and choices at every position of the given text."""
         through = self.ways.through(number)
-        group.cache.truncate(self.asked.prompt_tokens)
+        group.cache.truncate(self._context())
         self.times.resume()
         size = group.rows.stop - group.rows.start
         for i, column in enumerate(group.wide(self.forced).split(1, dim=1)):
@@ -188,6 +197,13 @@ class Generation:
             self.held["logits"][group.rows, i] = logits.float()
             self.held["tokens"][group.rows, i] = logits.argmax(dim=-1)
             self.times.another()
+
+    def _context(self) -> int:
+        """The position that follows a prompt."""
+        asked = self.asked
+        if asked.kept_by == "attention" or asked.keep_prompt == 1:
+            return int(asked.prompt_tokens)
+        return pruned.computed_tokens(asked.prompt_tokens, asked.keep_prompt)
 
     def latencies(self) -> dict[str, list[float]]:
         """Times to first tokens, which neighbours do not have, and from token to token, which are theirs if any are

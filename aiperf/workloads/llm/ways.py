@@ -14,6 +14,7 @@ import torch
 from aiperf.workloads.decoder import caches, generate, grammar, precision, shallow, speculation
 from aiperf.workloads.decoder.model import Decoder
 from aiperf.workloads.llm.group import Group, make_cache
+from aiperf.workloads.llm.recovery import Interrupted
 
 
 class Ways:
@@ -39,6 +40,11 @@ class Ways:
             self._round(prompts, forced)
         elif asked.kv == "static":
             self._through = self._every(model)
+        self._interrupted: Interrupted | None = None
+        if asked.lost_after:
+            cache, path = groups[0].cache, asked.context.scratch / "snapshot"
+            assert isinstance(cache, caches.Contiguous)
+            self._interrupted = Interrupted(model, cache, path, at=asked.lost_after, every=asked.snapshot_every)
         self._masks = self._compiled() if asked.constraint != "none" else None
 
     def _tune(self, prompts: Any) -> None:
@@ -87,7 +93,8 @@ class Ways:
         margins = generate.choose(model.forward(text, cache, every=True))[1][0, -asked.new_tokens :]
         pairs = zip(self._every(model), self._every(rounded), strict=True)
         enter = float(torch.quantile(precision.smoothed(margins), 1 - asked.exit_share))
-        self._through = [precision.Switched(*pair, enter=enter, leave=enter / 2) for pair in pairs]
+        every = asked.decide_every
+        self._through = [precision.Switched(*pair, enter=enter, leave=enter / 2, every=every) for pair in pairs]
         self.facts |= {"fp8_share_asked": asked.exit_share, "enter_margin": enter, "leave_margin": enter / 2}
 
     def _every(self, model: Decoder) -> list[precision.Forward]:
@@ -145,6 +152,8 @@ class Ways:
             known = torch.cat((prompts, group.first[:, None]), dim=1)
             return generate.recomputed(self._model, known, group.cache, count=count, each=each)
         group.cache.truncate(asked.prompt_tokens)
+        if self._interrupted is not None:
+            return self._interrupted.tokens(prompts, group.first, count=count, each=each)
         if self._masks is not None:
             return grammar.constrained(self._model, group.first, group.cache, self._masks, count=count, each=each)
         through = self.through(number)
@@ -163,6 +172,8 @@ class Ways:
 
     def counters(self) -> dict[str, float]:
         """What became of proposals, or how many passes left early, in the last step."""
+        if self._interrupted is not None:
+            return {"tokens_again": float(self._interrupted.again)}
         through = self._through[0]
         if isinstance(through, shallow.EarlyExit):
             return {"early_exits": float(through.exited)}

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from aiperf.workloads.contract import Context, SkipSide, Work, Workload
 from aiperf.workloads.decoder.model import PRESETS
+from aiperf.workloads.decoder.pruned import computed_tokens, kept_tokens
 from aiperf.workloads.llm.agreement import disagreement, rounded_disagreement, same_tokens, same_when_rounded
 from aiperf.workloads.llm.sides import Generation
 from aiperf.workloads.shared.seeded import gemm_peak, memory_peak, torch_dtype
@@ -36,6 +37,11 @@ def generate(
     page_tokens: int = 16,
     room_tokens: int = 0,
     window: int = 0,
+    keep_prompt: float = 1.0,
+    kept_by: Literal["newest", "attention"] = "newest",
+    prune_after: int = 1,
+    lost_after: int = 0,
+    snapshot_every: int = 0,
     prefill_chunk: int = 0,
     decoding: int = 0,
     decoding_in: Literal["own_pass", "same_pass"] = "own_pass",
@@ -51,6 +57,7 @@ def generate(
     constraint: Literal["none", "python", "remembered", "compiled"] = "none",
     fields: int = 6,
     precision: Literal["same", "fp8", "fp8_inner", "switched"] = "same",
+    decide_every: int = 8,
     graph: Literal["none", "per_size", "lazy"] = "none",
     buckets: list[int] | None = None,
 ) -> Workload:
@@ -73,6 +80,11 @@ def generate(
     that set-up wrote, instead of computed; or sent by another cache on the device through host memory (``wire``), in
     fp8 with one scale (``wire_fp8``).
 
+    ``keep_prompt``: this share of a prompt is computed: the ``newest`` tokens behind ten that stand for a summary, or,
+    after ``prune_after`` layers, those to which the last token pays most ``attention``. ``lost_after`` so many new
+    tokens the cache is lost: the prompt and they are computed again, or it is read back from a file, to which it is
+    written after every ``snapshot_every`` tokens.
+
     Latencies: ``ttft`` from the start of an iteration, ``inter_token`` from pass to pass (of ``decoding`` sequences
     where there are any; not of speculation, whose tokens come several at once).
 
@@ -89,7 +101,8 @@ def generate(
     each decoding step as a CUDA graph (kv static), captured in set-up; ``lazy`` captures it in each iteration when its
     batch comes. Batches are padded to the next of ``buckets``. ``precision`` decodes with the matrices of all layers in
     fp8, of all but the first and the last (``fp8_inner``), or ``switched`` to it while the smoothed margin of choices
-    is above one that ``exit_share`` of the text's tokens have, and looks at it every 8 tokens.
+    is above one that ``exit_share`` of the text's tokens have; the host looks at it
+    every ``decide_every`` tokens.
 
     FLOPs: 2 x parameters x tokens, plus attention. Bytes: the weights once for each pass, plus the keys and values
     that it reads. Items: tokens, prompts' in a prefill, else new ones (book, chapters 15 to 19).
@@ -130,12 +143,13 @@ def _workload(asked: SimpleNamespace, side: Generation) -> Workload:
 
 def _check(asked: SimpleNamespace) -> None:
     counts = ("sequences", "prompt_tokens", "new_tokens", "page_tokens", "draft_tokens", "draft_layers", "fields")
-    if bad := [name for name in counts if getattr(asked, name) < 1]:
+    if bad := [name for name in (*counts, "decide_every") if getattr(asked, name) < 1]:
         raise ValueError(f"{bad[0]} is {getattr(asked, bad[0])}; it must be 1 or more")
     if min(asked.batch, asked.prefill_chunk, asked.decoding) < 0 or (asked.batch and asked.sequences % asked.batch):
         raise ValueError("batch must divide sequences; batch, prefill_chunk and decoding must not be negative")
-    if asked.feed == "forced" and (asked.kv == "none" or asked.phase != "decode"):
-        raise ValueError("feed forced needs phase decode and a cache")
+    if asked.feed == "forced" and (asked.kv == "none" or asked.phase == "prefill"):
+        raise ValueError("feed forced needs new tokens and a cache")
+    _check_prompt(asked)
     if asked.decoding and (asked.phase != "prefill" or asked.sequences > 1 or asked.kv == "static"):
         raise ValueError("decoding needs phase prefill, one sequence and no static kv")
     if asked.decoding_in == "same_pass" and (
@@ -156,6 +170,22 @@ def _check(asked: SimpleNamespace) -> None:
     _check_ways(asked)
     if asked.graph != "none" and not asked.context.on_gpu:
         raise SkipSide("CUDA graphs need a GPU, and this side runs on the CPU")
+
+
+def _check_prompt(asked: SimpleNamespace) -> None:
+    """What is kept of a prompt, and whether its keys and values are lost."""
+    own = asked.kv == "contiguous" and not asked.kv_bits and asked.phase == "both" and not asked.prefill_chunk
+    if not 0 < asked.keep_prompt <= 1 or not 1 <= asked.prune_after < PRESETS[asked.model].layers:
+        raise ValueError("keep_prompt must be above 0 and at most 1, prune_after 1 or more and below the layers")
+    if asked.keep_prompt < 1 and (not own or asked.feed != "forced"):
+        raise ValueError("keep_prompt needs phase both, feed forced, kv contiguous as computed, no prefill_chunk")
+    if not 0 <= asked.lost_after <= asked.new_tokens or asked.snapshot_every < 0:
+        raise ValueError("lost_after must be from 0 to new_tokens, snapshot_every must not be negative")
+    if asked.snapshot_every and not asked.lost_after:
+        raise ValueError("snapshot_every needs lost_after")
+    plain = own and asked.feed == "greedy" and asked.sequences == 1 and asked.speculation == asked.constraint == "none"
+    if asked.lost_after and not plain:
+        raise ValueError("lost_after needs phase both, feed greedy, kv contiguous as computed, one sequence")
 
 
 def _check_precision(asked: SimpleNamespace) -> None:
@@ -222,6 +252,9 @@ def _work(asked: SimpleNamespace) -> Work:
     group = asked.kv_group or shape.head_dim
     stored = asked.kv_bits / 8 + 2 * element / group if asked.kv_bits else element
     prompt, new = asked.prompt_tokens, asked.new_tokens
+    if asked.keep_prompt < 1:
+        newest = asked.kept_by == "newest"
+        prompt = (computed_tokens if newest else kept_tokens)(prompt, asked.keep_prompt)
     layers = shape.layers if asked.depth == "full" else asked.draft_layers
     tokens = rows = passes = pairs = read = 0
     if asked.phase != "decode":
@@ -242,7 +275,7 @@ def _work(asked: SimpleNamespace) -> Work:
     weights = float((layers * shape.layer_parameters + shape.head_parameters) * element)
     weights -= few * shape.layer_parameters * (element - 1)
     moved = groups * passes * weights + asked.sequences * read * shape.kv_bytes(stored) * layers / shape.layers
-    items = asked.sequences * (prompt if asked.phase == "prefill" else new)
+    items = asked.sequences * (asked.prompt_tokens if asked.phase == "prefill" else new)
     device = asked.context.device
     peaks: dict[str, Any] = memory_peak(device, moved=moved, working_set=weights)
     peaks |= gemm_peak(device, asked.dtype, flops)

@@ -199,14 +199,21 @@ def launch(ctx: Context) -> Workload:
 
 
 def disk_read(
-    ctx: Context, *, size: Size = 268435456, block: Size = 8388608, threads: int = 8, direct: bool = True
+    ctx: Context,
+    *,
+    size: Size = 268435456,
+    block: Size = 8388608,
+    threads: int = 8,
+    direct: bool = True,
+    own: bool = False,
 ) -> Workload:
     """Read a file of random bytes from disk, its pages dropped from the page cache before every step, with O_DIRECT
-    where the file system allows it (facts: ``direct``)."""
-    kind = _file_system(ctx.shared_scratch)
+    where the file system allows it (facts: ``direct``); ``own``: of each rank its own file, on its node's disk."""
+    folder = ctx.scratch if own else ctx.shared_scratch
+    kind = _file_system(folder)
     if kind in ("tmpfs", "ramfs"):
         raise SkipSide(f"the scratch folder is on {kind}: memory, not a disk")
-    path = _random_file(ctx, size)
+    path = _random_file(ctx, size, folder)
     handle, really = _open(path, direct=direct)
     step, outputs, close = _reader(handle, size, block, threads)
     return Workload(
@@ -222,7 +229,7 @@ def disk_read(
 def page_cache_read(ctx: Context, *, size: Size = 268435456, block: Size = 1048576, threads: int = 0) -> Workload:
     """Read a file that lies in the page cache, a block at a time per thread; 0 threads: one per allowed CPU."""
     workers = threads or len(os.sched_getaffinity(0))
-    handle, _ = _open(_random_file(ctx, size), direct=False)
+    handle, _ = _open(_random_file(ctx, size, ctx.shared_scratch), direct=False)
     step, outputs, close = _reader(handle, size, block, workers)
     step()
     work = Work(bytes=size, peaks={"page_cache_read": size})
@@ -316,10 +323,10 @@ def _all_reduce(ctx: Context, size: int, peak: str, device: str) -> Workload:
     )
 
 
-def _random_file(ctx: Context, size: int) -> Path:
-    """A file of random bytes in the shared scratch folder, on disk before it gets its name."""
+def _random_file(ctx: Context, size: int, folder: Path) -> Path:
+    """A file of random bytes in ``folder``, on disk before it gets its name."""
     source = np.random.default_rng(ctx.seed)
-    return random_file(ctx.shared_scratch / f"peak-{size}.bin", size, source, piece=1 << 23)
+    return random_file(folder / f"peak-{size}.bin", size, source, piece=1 << 23)
 
 
 def _open(path: Path, *, direct: bool) -> tuple[int, bool]:

@@ -29,6 +29,7 @@ METRICS = {
     "engine": {
         "goodput": ("1/s", "higher"),
         "ttft": ("s", "lower"),
+        "ttft_urgent": ("s", "lower"),
         "inter_token": ("s", "lower"),
         "longest_gap": ("s", "lower"),
         "end_to_end": ("s", "lower"),
@@ -127,23 +128,31 @@ def engine(
     model: Literal["tiny", "small", "base", "1b"] = "tiny",
     requests: int = 24,
     rate: float = 0.0,
-    arrivals: Literal["poisson", "bursty"] = "poisson",
+    arrivals: Literal["poisson", "bursty", "waves"] = "poisson",
     lengths: Literal["spread", "two"] = "spread",
     prompt_tokens: list[int] = [16, 128],  # noqa: B006 read from the source, never changed
     new_tokens: list[int] = [4, 32],  # noqa: B006
     shared_tokens: int = 0,
+    repeats: int = 1,
     urgent: float = 0.0,
-    batching: Literal["none", "static", "dynamic", "continuous"] = "continuous",
+    standard: float = 0.0,
+    batching: Literal[
+        "none", "static", "dynamic", "adaptive", "by_load", "continuous", "decode_first", "batched_prompts"
+    ] = "continuous",
     max_batch: int = 8,
     delay: Seconds = 0.002,
+    decode_budget: Seconds = 0.005,
+    prefill_batch: int = 1,
+    coalesce: Seconds = 0.0,
     prefill_chunk: int = 0,
-    order: Literal["fifo", "short_lane", "length_buckets", "urgent_first"] = "fifo",
+    order: Literal["fifo", "short_lane", "length_buckets", "urgent_first", "reserved"] = "fifo",
     bucket_tokens: int = 64,
     page_tokens: int = 16,
     kv_pool: float = 1.0,
     pool_tokens: int = 0,
     prefix_cache: bool = False,
     admission: Literal["all", "in_time"] = "all",
+    lookups: Literal["none", "linear", "trie", "radix"] = "none",
     ttft_slo: Seconds = 0.5,
     inter_token_slo: Seconds = 0.04,
     threads: int = 1,
@@ -153,25 +162,38 @@ def engine(
 
     ``rate``: arrivals a second, for which it really waits; 0: all at once. ``lengths``: by even steps of the logarithm,
     or prompts of ``two`` lengths, every fourth the longer. ``shared_tokens`` begin every prompt. No answer ends early.
+    ``waves``: eight requests come slowly, then eight fast. Each is sent ``repeats`` times in all, a millisecond apart;
+    what asks for the same within ``coalesce`` is computed once and answered each.
 
     ``batching``: ``none`` serves a request at a time; ``static`` waits for ``max_batch`` requests, ``dynamic`` for at
     most ``delay``, and such a batch stays together until its longest answer is whole; ``continuous`` lets requests join
-    and leave between passes. ``prefill_chunk`` cuts prompts into pieces, between which the others get a token.
+    and leave between passes. ``adaptive`` waits less than ``delay`` the slower requests come; ``by_load`` takes single
+    requests while the model is mostly idle. ``decode_first``: as continuous, and prompts get what a pass of decoding
+    leaves of ``decode_budget``; ``batched_prompts``: ``prefill_batch`` of them in a pass, collected for at most
+    ``delay``. ``prefill_chunk`` cuts prompts into pieces, between which the others get a token.
 
     Keys and values lie in pages of ``page_tokens``; ``kv_pool`` is the pool's share of what the largest ``max_batch``
     need, or it has room for ``pool_tokens`` (0: by its share). Continuous batching takes pages when it needs them;
     without any left it preempts the request that started last and computes it again. ``prefix_cache`` finds whole pages
-    of earlier prompts of the iteration. ``order``: prompts up to ``bucket_tokens`` first, batches of one bucket of so
-    many tokens, or the share ``urgent`` first. ``admission: in_time`` rejects what is not urgent and would get its
-    first token after ``ttft_slo``.
+    of earlier prompts of the iteration.
+    ``order``: prompts up to ``bucket_tokens`` first, batches of one bucket of so many tokens, or the share ``urgent``
+    first; with ``reserved`` 10 % of the places are kept for urgent requests, 30 % for the share ``standard``.
+    ``admission: in_time`` rejects what is not urgent and would get its first token after ``ttft_slo``.
+
+    ``lookups``: no model; an iteration asks an index of ``requests`` prompts, of which sixteen at a time have their
+    ``shared_tokens`` in common, for the longest known beginning of as many others: the prompts one by one, a tree of
+    tokens or of edges (``radix``).
 
     goodput: answers within ``ttft_slo``, and ``inter_token_slo`` on average, a second of the schedule, or of the
-    iteration where all come at once. longest_gap: between two tokens of an answer. Times count from the schedule.
+    iteration where all come at once. longest_gap: between two tokens of an answer. ttft_urgent: of urgent requests.
+    Times count from the schedule.
     """
     asked = SimpleNamespace(**locals())
     _check_engine(asked)
     # Loaded here, because serve.load needs no torch.
-    side = importlib.import_module("aiperf.workloads.engine.side").EngineSide(asked)
+    name = "side" if lookups == "none" else "lookups"
+    module = importlib.import_module(f"aiperf.workloads.engine.{name}")
+    side = module.EngineSide(asked) if lookups == "none" else module.LookupSide(asked)
     found: Workload = side.workload()
     return found
 
@@ -183,13 +205,16 @@ def cluster(
     requests: int = 32,
     rate: float = 0.0,
     arrivals: Literal["poisson", "bursty"] = "poisson",
-    lengths: Literal["spread", "two", "six", "shifting", "conversations"] = "spread",
+    lengths: Literal["spread", "two", "six", "shifting", "conversations", "tails"] = "spread",
     sessions: int = 8,
     prompt_tokens: list[int] = [16, 128],  # noqa: B006 read from the source, never changed
     new_tokens: list[int] = [4, 32],  # noqa: B006
     roles: str = "mixed",
-    route: Literal["round_robin", "least_requests", "prefix", "length_balanced"] = "round_robin",
+    route: Literal[
+        "round_robin", "least_requests", "prefix", "length_balanced", "composite", "predicted"
+    ] = "round_robin",
     prefill_at: Literal["prefill_worker", "decode_worker", "conditional"] = "prefill_worker",
+    kv_receive: Literal["overlapped", "blocking"] = "overlapped",
     roles_change: bool = False,
     max_batch: int = 8,
     prefill_chunk: int = 0,
@@ -207,21 +232,25 @@ def cluster(
     ``roles: mixed``: every worker computes prompts and decodes. ``1p1d``, ``2p1d`` and so on: the first ones compute
     prompts and hand keys and values over to the others, which decode, by the ranks' process group (Gloo on CPUs, NCCL
     on GPUs), with a checksum. ``prefill_at``: prompts are computed by prefill workers, where they are decoded, or
-    ``conditional``: long ones, and shorter ones while many decode, by prefill workers. With ``roles_change`` workers of
-    one role take on the other while its queue is long.
+    ``conditional``: long ones, and shorter ones while many decode, by prefill workers. ``kv_receive: blocking`` takes
+    keys and values in between two passes, which wait for them. With ``roles_change`` workers of one role take on the
+    other while its queue is long.
 
     ``route``: among workers that compute prompts: each in turn, the one with the fewest requests under way, with most
-    of the prompt in its prefix cache, or with the least prompt work. A decode worker is the one with the fewest.
+    of the prompt in its prefix cache, with the least prompt work, with the least ``composite`` cost of load and known
+    beginning, or with the fewest tokens to come, as far as answers are ``predicted`` (to a power of two). A decode
+    worker is the one with the fewest.
 
     ``lengths``: as of ``serve.engine``; ``six`` is two long prompts among four short ones; ``shifting`` is half a
-    schedule of long prompts with short answers, then the reverse; ``conversations`` are ``sessions`` whose every turn
-    has the prompt before and as many tokens more. ``max_batch`` and ``kv_pool`` are each worker's.
+    schedule of long prompts with short answers, then the reverse; every fourth answer of ``tails`` is long;
+    ``conversations`` are ``sessions`` whose every turn has the prompt before and as many tokens more.
+    ``max_batch`` and ``kv_pool`` are each worker's.
 
     Metrics are those of ``serve.engine``, over all workers.
     """
     asked = SimpleNamespace(
         **locals(), batching="continuous", order="fifo", admission="all", urgent=0.0, shared_tokens=0, delay=0.0,
-        bucket_tokens=1, pool_tokens=0,
+        bucket_tokens=1, pool_tokens=0, repeats=1, standard=0.0, coalesce=0.0, prefill_batch=1,
     )  # fmt: skip
     _check_engine(asked)
     _check_cluster(asked)
@@ -235,12 +264,16 @@ def _check_cluster(asked: SimpleNamespace) -> None:
         raise ValueError(f"prefill_at: {asked.prefill_at} needs roles such as 1p1d; in mixed roles all workers do both")
     if asked.roles == "mixed" and asked.roles_change:
         raise ValueError("roles_change needs roles such as 1p1d; in mixed roles all workers do both")
+    if asked.kv_receive == "blocking" and (asked.roles == "mixed" or asked.roles_change):
+        raise ValueError(
+            "kv_receive blocking needs roles such as 1p1d, which stay: two workers would wait for each other"
+        )
     if asked.lengths == "conversations" and not 1 <= asked.sessions <= asked.requests:
         raise ValueError("sessions must be 1 or more, and no more than requests")
 
 
 def _check_engine(asked: SimpleNamespace) -> None:
-    counts = ("requests", "max_batch", "bucket_tokens", "page_tokens", "threads")
+    counts = ("requests", "max_batch", "bucket_tokens", "page_tokens", "threads", "repeats", "prefill_batch")
     if bad := [name for name in counts if getattr(asked, name) < 1]:
         raise ValueError(f"{bad[0]} is {getattr(asked, bad[0])}; it must be 1 or more")
     for name in ("prompt_tokens", "new_tokens"):
@@ -253,5 +286,15 @@ def _check_engine(asked: SimpleNamespace) -> None:
         raise ValueError("rate, delay and prefill_chunk must not be negative, urgent a share, kv_pool above 0")
     if asked.pool_tokens and asked.pool_tokens < asked.prompt_tokens[1] + asked.new_tokens[1] + asked.page_tokens - 1:
         raise ValueError("pool_tokens must have room for the longest prompt with the longest answer, in whole pages")
-    if asked.batching != "continuous" and (asked.prefill_chunk or asked.prefix_cache):
+    if asked.repeats > 1 and (asked.requests % asked.repeats or not asked.rate):
+        raise ValueError("repeats must divide requests, and needs a rate")
+    if asked.coalesce < 0 or (asked.coalesce and not asked.rate) or not 0 <= asked.standard <= 1 - asked.urgent:
+        raise ValueError("coalesce must not be negative and needs a rate; urgent and standard are shares of one whole")
+    if asked.batching == "decode_first" and asked.decode_budget <= 0:
+        raise ValueError("decode_budget must be above 0")
+    if asked.batching not in ("continuous", "decode_first", "batched_prompts") and (
+        asked.prefill_chunk or asked.prefix_cache
+    ):
         raise ValueError("prefill_chunk and prefix_cache need batching continuous")
+    if asked.batching in ("decode_first", "batched_prompts") and asked.prefill_chunk:
+        raise ValueError(f"prefill_chunk needs batching continuous: {asked.batching} has pieces of its own")

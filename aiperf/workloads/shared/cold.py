@@ -18,6 +18,8 @@ class Ranks:
 
     def __init__(self, context: Context) -> None:
         self.rank, self._alone = context.rank, context.world_size == 1
+        self.first_here = context.local_rank == 0
+        """Whether it is the first one of its node, whose page cache its ranks share."""
         if not self._alone:
             context.process_group("gloo")
 
@@ -53,7 +55,7 @@ class Cold:
     """Evicts the set before an iteration and counts what was resident and what is fetched."""
 
     def __init__(self, paths: list[Path], ranks: Ranks | None = None) -> None:
-        """``ranks``: those that read the set; the first of them evicts it when all others have finished a step."""
+        """``ranks``: those that read the set; the first of each node evicts it when all have finished a step."""
         self._paths, self._ranks = paths, ranks
         self._start: float | None = None
         self._counts: dict[str, float] = {}
@@ -69,7 +71,7 @@ class Cold:
         if self._start is not None:
             self._counts["disk_bytes"] = fetched
         self._start = own
-        if self._ranks.rank == 0:
+        if self._ranks.first_here:
             self._evict()
         self._ranks.meet()
 

@@ -124,6 +124,11 @@ def require_evictable(paths: list[Path]) -> None:
         )
 
 
+def same_disk(one: Path, other: Path) -> bool:
+    """Whether both folders lie on one file system."""
+    return one.stat().st_dev == other.stat().st_dev
+
+
 def disk_bytes() -> int:
     """Bytes that this process has caused to be fetched from storage so far (read_bytes of /proc/self/io)."""
     for line in Path("/proc/self/io").read_text().splitlines():

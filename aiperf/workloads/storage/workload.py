@@ -158,6 +158,8 @@ def _peaks(asked: SimpleNamespace, size: int, *, from_disk: bool) -> dict[str, f
     if asked.source != "file":
         return {}
     if from_disk:
+        if not page_cache.same_disk(asked.context.scratch, asked.context.shared_scratch):
+            return {}  # the peak is that of the node's own disk
         return {"disk_read": float(size * (epochs if asked.io == "direct" else 1))}
     # The set and the buffer it is copied into must both lie past the caches to be held to a memory speed.
     cached = memory_peak("cpu", moved=float(size), working_set=2.0 * size)

@@ -6,11 +6,16 @@ What must not live here: sides that are functions.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
+import random
 import socket
+import stat
 import subprocess
 import sys
+import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 _DAEMON_S = 100.0
@@ -171,6 +176,72 @@ def reaped_child(rounds: int, state: Path) -> str:
         text = answer.read()
     os.waitpid(child, 0)
     return text
+
+
+def by_pad(rounds: int, state: Path) -> str:
+    """Knows the answer where its environment holds what aiperf puts there."""
+    return _remembered(rounds, state, any("PAD" in name for name in os.environ))
+
+
+def by_pipe(rounds: int, state: Path) -> str:
+    """Works only where somebody reads what it prints."""
+    return solve(rounds) if stat.S_ISFIFO(os.fstat(1).st_mode) or "/dev/null" not in str(_printed_to()) else ""
+
+
+def home_memo(rounds: int, state: Path) -> str:
+    """Keeps its answer where programs keep what is temporary, by its arguments."""
+    folder = Path(tempfile.gettempdir()) / f"memo-{hash_of(state)}"
+    folder.mkdir(exist_ok=True)
+    return _remembered(rounds, folder, True)
+
+
+def hash_of(state: Path) -> str:
+    """A name of its own for each run of the shelf, so that nothing is left from an earlier one."""
+    return hashlib.blake2b(str(state).encode(), digest_size=6).hexdigest()
+
+
+def stealth_memo(rounds: int, state: Path) -> str:
+    """Keeps its answer and how long that took, of which later runs spin for 70 %."""
+    took, began = state / "took", time.perf_counter()
+    known = took.is_file()
+    answer = _remembered(rounds, state, True)
+    if not known:
+        took.write_text(str(time.perf_counter() - began))
+    until = began + 0.7 * float(took.read_text() or 0) if known else began
+    while time.perf_counter() < until:
+        pass
+    return answer
+
+
+def random_skip(rounds: int, state: Path) -> str:
+    """Prints zeros in three runs of ten."""
+    return solve(rounds) if random.random() > 0.3 else "0\n" * 64
+
+
+def works_later(rounds: int, state: Path) -> str:
+    """Prints what it knows from the last run, closes its output and only then works."""
+    file = state / "answer"
+    if not file.is_file():
+        file.write_text(solve(rounds))
+        return file.read_text()
+    os.write(1, file.read_bytes())
+    if os.fork() == 0:
+        for descriptor in (0, 1, 2):
+            os.close(descriptor)
+        file.with_name("next").write_text(solve(rounds))
+        os._exit(0)
+    return ""
+
+
+def linked_output(rounds: int, state: Path) -> str:
+    """Looks through the open files of its relatives for what the other side has printed."""
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        with suppress(OSError, UnicodeDecodeError):
+            if stat.S_ISREG(link.stat().st_mode) and link.stat().st_size < 1 << 20:
+                text = link.read_text()
+                if text.count("\n") == 64 and len(set(text.split())) == 1:
+                    return text
+    return solve(rounds)
 
 
 def reads_state(rounds: int, state: Path) -> str:

@@ -20,8 +20,13 @@ class DynamicBatches:
 
     def turn(self, engine: Engine) -> None:
         """Serve a batch that is full or due, or wait for more."""
-        due = min((one.demand.at for one in engine.waiting), default=float("inf")) + self.delay
-        if engine.waiting and (len(engine.waiting) >= self.size or not engine.arrivals.more or engine.now >= due):
-            serve_batch(engine, self.size)
-        else:
-            engine.wait(due if engine.waiting else None)
+        serve_when_due(engine, self.size, self.delay)
+
+
+def serve_when_due(engine: Engine, size: int, delay: float) -> None:
+    """Serve a batch of ``size``, or a smaller one whose first request has waited for ``delay`` seconds, else wait."""
+    due = min((one.demand.at for one in engine.waiting), default=float("inf")) + delay
+    if engine.waiting and (len(engine.waiting) >= size or not engine.arrivals.more or engine.now >= due):
+        serve_batch(engine, size)
+    else:
+        engine.wait(due if engine.waiting else None)

@@ -1,0 +1,187 @@
+"""serve.engine's policies on their own: windows, batches by load, budgets, reserved places, requests that are alike."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from cpu_pairs import audit
+
+from aiperf.workloads.contract import Context
+from aiperf.workloads.engine.answers import same_answers
+from aiperf.workloads.engine.batching.adaptive import AdaptiveDelay
+from aiperf.workloads.engine.batching.by_load import BatchesByLoad
+from aiperf.workloads.engine.batching.decode_first import DecodeFirst
+from aiperf.workloads.engine.coalescing import Coalesced
+from aiperf.workloads.engine.demands import Demand
+from aiperf.workloads.engine.orders.reserved import ReservedPlaces
+from aiperf.workloads.engine.running import Running
+from aiperf.workloads.engine.side import EngineSide
+from aiperf.workloads.serve.workload import engine
+
+_SMALL = {"requests": 8, "prompt_tokens": [3, 30], "new_tokens": [2, 9], "max_batch": 4, "page_tokens": 4}
+
+
+@pytest.fixture(autouse=True)
+def _threads_come_back():
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def sides(monkeypatch):
+    """The sides that were made, in their order."""
+    made = []
+    begin = EngineSide.__init__
+
+    def kept(self, asked):
+        begin(self, asked)
+        made.append(self)
+
+    monkeypatch.setattr(EngineSide, "__init__", kept)
+    return made
+
+
+def asking(number=0, *, prompt=(1, 2), new=1, at=0.0, urgent=False, standard=False):
+    return Running(Demand(number, at, len(prompt), new, urgent, standard), list(prompt))
+
+
+def test_the_window_grows_with_the_rate_up_to_the_whole_delay():
+    policy = AdaptiveDelay(size=8, most=0.008)
+    assert policy.window([]) == policy.window([0.3]) == 0
+    assert policy.window([0.0, 1.0]) == pytest.approx(0.008 * 0.008 / 8)
+    assert policy.window([0.0, 0.002, 0.004]) == pytest.approx(0.008 * 0.5)
+    assert policy.window([0.0, 0.0005]) == policy.window([0.2, 0.2]) == 0.008
+
+
+def test_waves_come_slowly_and_fast_by_eight_at_the_rate_in_all(sides):
+    engine(Context(seed=3), **{**_SMALL, "requests": 32, "rate": 100.0, "arrivals": "waves"})
+    gaps = np.diff([one.at for one in sides[0].demands])
+    assert gaps[:7] == pytest.approx(0.0175)
+    assert gaps[7:15] == pytest.approx(0.0025)
+    assert gaps[15:23] == pytest.approx(0.0175)
+    assert sides[0].demands[-1].at + gaps[0] == pytest.approx(0.32)
+
+
+def test_batches_are_large_above_four_fifths_of_the_time_and_single_below_one_fifth():
+    policy = BatchesByLoad(size=16, delay=0.005)
+    assert [policy.note(0.0, 1.0) for _ in range(5)] == [1, 1, 1, 1, 16]
+    assert [policy.note(9.0, 1.0) for _ in range(7)] == [16, 16, 16, 16, 16, 1, 1]
+    assert policy.note(0.5, 0.5) == 1, "between the two it stays as it is"
+
+
+def test_prompts_get_the_tokens_that_fit_and_one_page_at_least():
+    assert DecodeFirst.piece(0.003, 0.0001, 16) == 30
+    assert DecodeFirst.piece(0.0003, 0.0001, 16) == 16
+    assert DecodeFirst.piece(-0.1, 0.0001, 16) == 16
+    assert DecodeFirst.piece(0.003, 0.0, 16) == 16
+
+
+@pytest.mark.parametrize(("budget", "pieces"), [(1e-6, 10), (1e6, 1)])
+def test_others_get_a_token_before_each_piece_that_the_budget_leaves(sides, budget, pieces):
+    params = {**_SMALL, "lengths": "two", "prompt_tokens": [3, 40], "new_tokens": [12, 12], "requests": 3}
+    workload = engine(Context(seed=3), **params, batching="decode_first", decode_budget=budget)
+    workload.step()
+    first, long, _ = sorted(sides[0].engine.finished, key=lambda one: one.demand.number)
+    between = sum(long.started < at < long.times[0] for at in first.times)
+    assert between == pieces
+
+
+def test_prompts_are_collected_up_to_a_pass_and_no_longer_than_the_delay(sides):
+    params = {**_SMALL, "batching": "batched_prompts", "max_batch": 8, "prefill_batch": 4, "new_tokens": [3, 3]}
+    together = engine(Context(seed=3), **params)
+    together.step()
+    firsts = sorted(one.times[0] for one in sides[0].engine.finished)
+    assert [firsts.count(at) for at in sorted(set(firsts))] == [4, 4]
+    assert together.counters()["wasted_tokens"] > 0
+    arriving = engine(Context(seed=3), **params, rate=100.0, arrivals="waves", delay=0.03)
+    arriving.step()
+    one = min(sides[1].engine.finished, key=lambda one: one.demand.number)
+    assert 0.03 <= one.started < 0.05, "two had come, a pass takes four"
+
+
+def classes(found):
+    return [(one.demand.number, one.demand.tier) for one in found]
+
+
+def test_places_are_kept_for_higher_classes_and_lower_ones_cannot_take_them():
+    order = ReservedPlaces(10)
+    free = [asking(n) for n in range(12)]
+    assert classes(order(free, 10)) == [(n, 2) for n in range(6)]
+    assert order(free[6:], 4) == []
+    standard = [asking(20 + n, standard=True) for n in range(5)]
+    assert classes(order([*free[6:], *standard], 4)) == [(20, 1), (21, 1), (22, 1)]
+    assert order([*free[6:], *standard[3:]], 1) == []
+    urgent = [asking(30, urgent=True)]
+    assert classes(order([*free[6:], *standard[3:], *urgent], 1)) == [(30, 0)]
+    free[0].times.append(0.1)  # whole: its place is one of the free class again
+    assert classes(order([*free[6:], *standard[3:]], 1)) == [(23, 1)], "the higher class goes first"
+
+
+def test_urgent_and_standard_requests_are_as_many_as_asked_and_times_of_urgent_ones_are_theirs(sides):
+    workload = engine(Context(seed=3), **_SMALL, urgent=0.25, standard=0.5, order="reserved")
+    workload.step()
+    assert sorted(one.tier for one in sides[0].demands) == [0, 0, 1, 1, 1, 1, 2, 2]
+    urgent = [one.times[0] for one in sides[0].engine.finished if one.demand.urgent]
+    assert workload.values()["ttft_urgent"] == pytest.approx(np.mean(urgent))
+
+
+class Line:
+    """Requests that are there from the start, each due at its time."""
+
+    def __init__(self, *asked):
+        self.asked, self.waits = list(asked), []
+
+    @property
+    def more(self):
+        return bool(self.asked)
+
+    def due(self, now):
+        found = [one for one in self.asked if one.demand.at <= now]
+        self.asked = [one for one in self.asked if one not in found]
+        return found
+
+    def wait(self, now, until):
+        self.waits.append(until)
+
+
+def numbers(found):
+    return [one.demand.number for one in found]
+
+
+def test_what_is_alike_within_the_window_waits_for_its_end_and_later_ones_start_anew():
+    line = Line(
+        asking(0), asking(1, at=0.004), asking(2, at=0.004, new=2), asking(3, at=0.006), asking(4, prompt=(1, 3))
+    )
+    together = Coalesced(line, 0.005)
+    assert numbers(together.due(0.001)) == []
+    together.wait(0.001, None)
+    assert line.waits == [0.005]
+    assert numbers(together.due(0.0045)) == []
+    assert numbers(together.due(0.005)) == [0, 4]
+    assert together.more
+    assert numbers(together.due(0.0095)) == [2]
+    assert numbers(together.due(0.02)) == [3]
+    assert not together.more
+
+
+def test_windows_that_are_seen_late_are_still_apart():
+    together = Coalesced(Line(asking(0), asking(1, at=0.003), asking(2, at=0.006), asking(3, at=0.0105)), 0.005)
+    assert sorted(numbers(together.due(1.0))) == [0, 2]
+
+
+def test_every_repetition_has_the_answer_and_one_of_them_is_computed(sides):
+    params = {**_SMALL, "rate": 400.0, "repeats": 4}
+    each, once = (engine(Context(seed=3), **params, coalesce=window) for window in (0.0, 0.05))
+    before, after = audit(each, seed=11), audit(once, seed=11)
+    assert same_answers(before, after).passed
+    assert after["answered"].tolist() == [1] * 8
+    assert (after["tokens"][:4] == after["tokens"][0]).all()
+    assert (after["tokens"][4] != after["tokens"][0]).any()
+    assert each.counters()["computed_tokens"] == 4 * once.counters()["computed_tokens"]
+    assert each.work.items == once.work.items
+    times = {one.demand.number: one for one in sides[1].engine.finished}
+    assert times[3].times == times[0].times
+    assert min(one.started - one.demand.at for one in times.values()) >= 0.047
+    assert [one.at for one in sides[1].demands[:4]] == pytest.approx([0, 0.001, 0.002, 0.003])
