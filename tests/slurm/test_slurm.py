@@ -271,6 +271,9 @@ def test_a_survey_of_both_nodes_brings_its_table_home(cluster, tmp_path):
     assert done.returncode in (0, 6), done.stderr
     rows = {(row["node"], row["metric"]): row for row in json.loads(done.stdout)}
     assert {("n1", "gemm"), ("n2", "gemm"), ("n1", "copy"), ("n2", "all_reduce")} <= rows.keys()
+    (stored,) = (tmp_path / "surveys").glob("*.json")
+    skipped = json.loads(stored.read_text())["skipped"]
+    assert {("n1", "disk"), ("n2", "disk")} <= rows.keys() or skipped[-1].startswith("disk: ")
     assert rows["n2", "gemm"]["deficit"] > rows["n1", "gemm"]["deficit"]
 
 
