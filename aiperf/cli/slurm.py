@@ -20,7 +20,7 @@ import typer
 import yaml
 
 from aiperf.cli.options import Command, in_results, parts_of_line, refuse_beside, time_of, with_options
-from aiperf.errors import Exit, usage
+from aiperf.errors import Exit, UserError, usage
 from aiperf.launch.nodes.links import require_space
 from aiperf.launch.nodes.slurm import SlurmJob, State, Submitted, in_allocation, minutes, run_here, submit
 from aiperf.units import format_duration
@@ -184,13 +184,17 @@ def _bring_home(job: Submitted, results: Path, *, quiet: bool) -> int:
         print(job.out.read_text(encoding="utf-8", errors="replace"), end="")
     if code is not None:
         return code
-    require_space(job.stem.parent if job.stem.parent.is_dir() else results)
+    run, typed = job.run(), job.typed()
+    way = f"continue with: {job_again(typed, run)}" if run and typed else "it stored nothing; submit it again"
+    try:
+        require_space(job.stem.parent if job.stem.parent.is_dir() else results)
+    except UserError:
+        print(f"when there is room, {way}", file=sys.stderr)
+        raise
     if not job.err.is_file():
         what = f"job {job.number} left nothing in {job.stem.parent}."
         raise usage(what, "Does every node see it? Choose a folder on a shared file system.", "--results")
-    run, typed = job.run(), job.typed()
     what = f"job {job.number} ended before its command: {state.word or 'unknown'}"
-    way = f"continue with: {job_again(typed, run)}" if run and typed else "it stored nothing; submit it again"
     print(f"{what}; {way}", file=sys.stderr)
     return Exit.INTERRUPTED
 

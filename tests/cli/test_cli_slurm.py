@@ -102,6 +102,19 @@ def test_a_job_that_ends_before_its_command_says_what_goes_on_in_its_run(cluster
     assert shlex.split(again) == [line[0], "--resume", "RUN-7", "--slurm", "--results", str(tmp_path), *kept]
 
 
+def test_a_folder_that_filled_up_is_named_and_what_goes_on_when_there_is_room(cluster, user, tmp_path, monkeypatch):
+    cluster(code=None, state="FAILED|n[1-2]|None")
+    user.types("run", "x", "--slurm", "-N", "2", "--results", str(tmp_path), "--detach")
+    folder = tmp_path / ".nodes"
+    (folder / "slurm-17.run").write_text("RUN-7")
+    (folder / "slurm-17.typed").write_text("aiperf run x --slurm -N 2")
+    monkeypatch.setattr("aiperf.launch.nodes.links.LEAST_SPACE", 1 << 62)
+    done = user.types("run", "--collect", "17", "--results", str(tmp_path))
+    assert (done.code, done.out) == (2, "the table\n")
+    assert "when there is room, continue with: aiperf run --resume RUN-7 x --slurm -N 2\n" in done.err
+    assert "its file system is full" in done.err
+
+
 @pytest.mark.parametrize("command", [("run", "x"), ("survey", "-N", "2")])
 def test_a_job_that_stored_nothing_is_to_be_submitted_again(cluster, user, tmp_path, command):
     cluster(code=None, state="NODE_FAIL|n[1-2]|None")

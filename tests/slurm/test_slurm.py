@@ -233,6 +233,7 @@ def test_a_folder_that_fills_up_in_mid_job_is_told_and_what_was_measured_is_kept
         out, err = running.communicate(timeout=100)
         assert running.returncode == 2, out + err
         assert "could not be saved: no space left on device" in err
+        assert "when there is room, continue with: aiperf run --resume 2" in err
         assert "calls=1" in out, "what was measured is shown"
         kept = {name: case["pairs"] for name, case in run.cases().items()}
         assert any(kept.values())
@@ -270,6 +271,9 @@ def test_a_survey_of_both_nodes_brings_its_table_home(cluster, tmp_path):
     assert done.returncode in (0, 6), done.stderr
     rows = {(row["node"], row["metric"]): row for row in json.loads(done.stdout)}
     assert {("n1", "gemm"), ("n2", "gemm"), ("n1", "copy"), ("n2", "all_reduce")} <= rows.keys()
+    (stored,) = (tmp_path / "surveys").glob("*.json")
+    skipped = json.loads(stored.read_text())["skipped"]
+    assert {("n1", "disk"), ("n2", "disk")} <= rows.keys() or skipped[-1].startswith("disk: ")
     assert rows["n2", "gemm"]["deficit"] > rows["n1", "gemm"]["deficit"]
 
 

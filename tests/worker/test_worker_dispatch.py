@@ -241,3 +241,12 @@ def test_what_a_side_will_compile_with_is_imported_ahead_and_what_is_missing_is_
     )
     compiler = ["torch._dynamo", "torch._inductor.compile_fx", "torch._inductor.codecache", "triton.runtime.cache"]
     assert asked == ["not_here", "json", *compiler, "hashed"]
+
+
+def test_a_side_gets_the_gpu_of_its_rank_or_the_one_that_is_named(monkeypatch):
+    chosen = []
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: chosen.append(str(device)))
+    monkeypatch.setattr(dispatch, "cuda_calls", lambda: None)
+    worker = make_worker(1)
+    assert [worker._device(kind) for kind in ("cpu", "cuda", "cuda:3")] == ["cpu", "cuda:1", "cuda:3"]
+    assert chosen == ["cuda:1", "cuda:3"]
