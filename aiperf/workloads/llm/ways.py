@@ -93,8 +93,9 @@ class Ways:
         margins = generate.choose(model.forward(text, cache, every=True))[1][0, -asked.new_tokens :]
         pairs = zip(self._every(model), self._every(rounded), strict=True)
         enter = float(torch.quantile(precision.smoothed(margins), 1 - asked.exit_share))
-        every = asked.decide_every
-        self._through = [precision.Switched(*pair, enter=enter, leave=enter / 2, every=every) for pair in pairs]
+        self._through = [
+            precision.Switched(*pair, enter=enter, leave=enter / 2, every=asked.decide_every) for pair in pairs
+        ]
         self.facts |= {"fp8_share_asked": asked.exit_share, "enter_margin": enter, "leave_margin": enter / 2}
 
     def _every(self, model: Decoder) -> list[precision.Forward]:
