@@ -19,6 +19,9 @@ def __getattr__(name: str) -> object:
     """What ``import aiperf`` does not load yet. Raises AttributeError."""
     if name not in _LAZY:
         raise AttributeError(f"module 'aiperf' has no attribute {name!r}")
+    if name == "compare" and (within := importlib.import_module("aiperf.api.within")).in_worker():
+        refuses: object = within.compare
+        return refuses
     return getattr(importlib.import_module(_LAZY[name]), name)
 
 

@@ -6,16 +6,16 @@ What must not live here: measuring, statistics, layout.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from aiperf.api.references import Function, import_environment, reference_of
-from aiperf.errors import CalledInWorker, Exit, UserError, usage
+from aiperf.api.within import compare as refuse
+from aiperf.api.within import in_worker
+from aiperf.errors import Exit, UserError, usage
 from aiperf.host.read import read_host
-from aiperf.launch.watchdog import LAUNCH_VARIABLE
 from aiperf.plan.precision import load_precision
 from aiperf.recipes.functions import Functions, run_functions
 from aiperf.recipes.run import RunOutcome
@@ -121,7 +121,8 @@ def compare(
     Raises ValueError for what cannot be compared, with what to do, and KeyboardInterrupt after what was measured is
     saved.
     """
-    _refuse_in_worker()
+    if in_worker():
+        refuse()
     try:
         functions = Functions(
             reference_of(before, role="before"),
@@ -182,14 +183,6 @@ def settings_of(precision: str, *, threshold: float | None, budget: float | None
             raise usage(f"budget={budget:g} is not a number of seconds above 0.", "Write 30 for half a minute.")
         level = replace(level, case_seconds=float(budget))
     return Settings(precision=level, seed=seed, results=results)
-
-
-def _refuse_in_worker() -> None:
-    """Raise CalledInWorker in a process that another comparison started: a script imported there ends its import here,
-    with what it defined above."""
-    if LAUNCH_VARIABLE in os.environ:
-        what = "compare() is called while a fresh process imports the file that calls it"
-        raise CalledInWorker(f'{what}. Put it under if __name__ == "__main__":')
 
 
 def worded(error: UserError) -> str:

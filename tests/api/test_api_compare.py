@@ -124,3 +124,13 @@ def test_importing_aiperf_loads_nothing_of_it_and_of_no_library():
     assert set(aiperf.__all__) <= {*dir(aiperf)}
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         _ = aiperf.nothing
+
+
+def test_a_process_of_a_side_refuses_to_compare_without_loading_what_measures():
+    code = (
+        "import sys\nfrom aiperf import compare\ntry: compare(len, len)\n"
+        "except Exception as error: print(type(error).__name__, 'aiperf.recipes' in sys.modules)"
+    )
+    env = {"PYTHONPATH": str(Path(aiperf.__file__).parents[1]), "AIPERF_LAUNCH": "1"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
+    assert done.stdout == "CalledInWorker False\n"

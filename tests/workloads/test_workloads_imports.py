@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+from aiperf.workloads.decoder import caches
 from aiperf.workloads.shared.imports import imports_of
 
 ROOT = str(Path(__file__).parents[2])
@@ -59,6 +61,19 @@ def test_triton_compiles_in_set_up_on_a_gpu_and_not_in_its_interpreter(workload,
     assert imports_of(workload, params) == ()
 
 
+def test_a_decoder_prepares_for_the_fused_kernel_where_there_is_one():
+    assert imports_of("llm.generate", {}, "cuda") == ("torch.nn.attention.bias",)
+    assert imports_of("llm.generate", {}) == ()
+
+
+def test_a_cache_loads_the_fused_kernel_s_rule_before_a_step_asks_for_it_and_only_where_there_is_one(monkeypatch):
+    asked = []
+    monkeypatch.setattr(caches.importlib, "import_module", asked.append)
+    for dtype, device in ((torch.float16, "cpu"), (torch.float32, "cuda"), (torch.bfloat16, "cuda:1")):
+        caches.Room(1, 1, 1, 8, 4, dtype, device)
+    assert asked == ["torch.nn.attention.bias"]
+
+
 def test_jagged_tensors_are_prepared_for_where_they_are_used():
     assert imports_of("attention.forward", {"layout": "jagged"}, "cuda") == (
         "torch._dynamo",
@@ -96,6 +111,10 @@ def told(workload, params, folder):
         codecache.torch_key()
     return [already, sorted(set(sys.modules) - there), [called, bool(made)]]
 
+# A decoder on a CPU does without the compiler, which the fused kernel's rule would import.
+import aiperf.workloads.engine.side, aiperf.workloads.llm.workload
+print(json.dumps("torch._dynamo" in sys.modules), flush=True)
+
 # A process for each, forked from one that has imported torch: that takes longer than most set-ups.
 for number, (workload, params) in enumerate(json.loads(sys.argv[1])):
     folder = Path(sys.argv[2], str(number))
@@ -116,7 +135,8 @@ def test_set_up_does_import_what_comes_ahead_and_nothing_more_does(tmp_path):
     program = [sys.executable, "-c", SET_UP, json.dumps(SMALL), str(tmp_path)]
     env = {name: value for name, value in os.environ.items() if not name.startswith("TORCHINDUCTOR_")}
     told = subprocess.run(program, capture_output=True, text=True, check=True, env={**env, "PYTHONPATH": ROOT})
-    found = [json.loads(line) for line in told.stdout.splitlines()]
+    decoder, *found = [json.loads(line) for line in told.stdout.splitlines()]
+    assert not decoder
     assert len(found) == len(SMALL)
     for side, (already, more, (called, made)) in zip(SMALL, found, strict=True):
         assert (side, already) == (side, [])

@@ -5,11 +5,11 @@ What must not live here: attention, the model, which cache a side uses.
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-from torch.nn.attention.bias import causal_lower_right
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,19 @@ class Room:
     dtype: Any = torch.float32
     device: Any = "cpu"
 
+    def __post_init__(self) -> None:
+        """Load the fused kernel's rule where a cache will ask for it: it takes a second, and no step's time."""
+        if _has_rule(self.device, self.dtype):
+            importlib.import_module("torch.nn.attention.bias")
+
     def empty(self, *shape: int, dtype: Any = None) -> Any:
         """Zeros: what lies past the newest token is masked, but must be a number."""
         return torch.zeros(shape, dtype=dtype or self.dtype, device=self.device)
+
+
+def _has_rule(device: Any, dtype: Any) -> bool:
+    """Whether a fused kernel takes these with tokens that see all keys up to their own, behind others."""
+    return str(device).startswith("cuda") and bool(dtype.itemsize == 2)
 
 
 class Cache(Protocol):
@@ -70,7 +80,9 @@ class CountedCache:
         """None where one token sees all keys, or the first tokens see what is causal."""
         if count == 1 or not self.length:
             return None
-        if str(self.device).startswith("cuda") and self.dtype.itemsize == 2:
+        if _has_rule(self.device, self.dtype):
+            from torch.nn.attention.bias import causal_lower_right
+
             return causal_lower_right(count, self.length + count)  # the fused kernel's rule; it takes no other mask
         return torch.ones(count, self.length + count, dtype=torch.bool, device=self.device).tril(self.length)
 

@@ -17,6 +17,8 @@ _OPTIMIZER = ("torch._dynamo",)
 """Its decorators import it."""
 _ENGINE = ("aiperf.workloads.engine.side",)
 _CLUSTER = ("aiperf.workloads.cluster.side",)
+_BEHIND = ("torch.nn.attention.bias",)
+"""The fused kernel's rule for tokens behind others."""
 _SUBCLASSED = ("torch._dynamo", "torch.distributed.tensor")
 """The first operation on a tensor of another class imports both (torch 2.11, seen with 2:4 sparsity and jagged)."""
 
@@ -34,6 +36,7 @@ def imports_of(workload: str, params: Mapping[str, Any], device: str = "cpu") ->
         "model.step": _WRAPPED if wrapped else _OPTIMIZER if params.get("mode") == "train" else (),
         "stream.pipeline": _OPTIMIZER if params.get("kernel") == "train_step" else (),
         "parallel.train": _OPTIMIZER,
+        "llm.generate": _BEHIND if on_gpu else (),
         "serve.engine": _ENGINE,
         "serve.cluster": _CLUSTER,
         "linalg.matmul": _SUBCLASSED if params.get("sparsity") == "2:4" else keyed,
