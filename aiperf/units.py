@@ -23,6 +23,8 @@ class InvalidValue(ValueError):
 
 def _parse(text: str, table: dict[str, float], kind: str, advice: str) -> float:
     match = _NUMBER.match(text)
+    if match and not match.group(2):
+        advice = f"It has no unit: write {text}s, {text}min or {text}h, or with ns, us, ms."
     if match is None or match.group(2) not in table:
         raise InvalidValue(f'"{text}" is not a {kind}.', advice)
     return float(match.group(1)) * table[match.group(2)]

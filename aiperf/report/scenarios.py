@@ -115,7 +115,12 @@ def measure_sentences(measure: Measure, *, programs: bool = False, metrics: Sequ
         "wall": "wall clock",
         "gpu": "",
     }
-    how = f"{clock[measure.clock]}; {measure.cache} caches; {measure.statistic} over the iterations"
+    caches = (
+        "CPU and GPU caches as the call before left them"
+        if measure.cache == "hot"
+        else "caches flushed before each call"
+    )
+    how = f"{clock[measure.clock]}; {caches}; {measure.statistic} over the iterations"
     said = [f"{where}; {measure.statistic} over its starts." if programs else f"{where}; {how}."]
     said += [metric_sentence(metric) for metric in metrics]
     if measure.clock == "gpu":

@@ -79,8 +79,8 @@ What runs
   On a GPU instead: size in [1GiB].
 
 How it is measured
-  A fresh process for each side of each pair, one after the other; device clock; cold caches; mean
-    over the iterations.
+  A fresh process for each side of each pair, one after the other; device clock; caches flushed
+    before each call; mean over the iterations.
   Differences within 1 % count as equivalent.
 
 How it is checked
