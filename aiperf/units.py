@@ -104,10 +104,13 @@ def format_rate(rate: float, unit: str = "B/s") -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """A wall duration for people: ``4 m 12 s``."""
+    """A wall duration for people: ``4 m 12 s``, ``2 h 46 m``."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
+    if whole >= 3600:
+        minutes = round(seconds / 60)
+        return f"{minutes // 60} h {minutes % 60:02d} m"
     return f"{whole // 60} m {whole % 60:02d} s"
 
 

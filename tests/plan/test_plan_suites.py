@@ -98,7 +98,8 @@ def test_everything_that_a_file_may_say_is_read(suite_file, tmp_path) -> None:
     suite = load_suite(
         suite_file(
             "title: Mine\nscenarios: [my-tag, ./bench/a.yaml]\nbook: [ch07, app/fp32-vs-amp]\nlanes: [cpu]\n"
-            "weight: useful\ncases: first\nwithout: [slow-*]\nonly: {a: {size: [1MiB, 2MiB], rows: 64}}\nprecision: quick\n"
+            "weight: useful\ncases: first\nwithout: [slow-*]\nonly: {a: {size: [1MiB, 2MiB], rows: 64}}\n"
+            "precision: quick\n"
             "duration: {took: 25min, on: a 2-core machine, precision: standard, commit: abc1234}\n"
         )
     )
