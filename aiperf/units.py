@@ -23,6 +23,8 @@ class InvalidValue(ValueError):
 
 def _parse(text: str, table: dict[str, float], kind: str, advice: str) -> float:
     match = _NUMBER.match(text)
+    if match and not match.group(2):
+        advice = f"It has no unit: write {text}s, {text}min or {text}h, or with ns, us, ms."
     if match is None or match.group(2) not in table:
         raise InvalidValue(f'"{text}" is not a {kind}.', advice)
     return float(match.group(1)) * table[match.group(2)]
@@ -102,10 +104,13 @@ def format_rate(rate: float, unit: str = "B/s") -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """A wall duration for people: ``4 m 12 s``."""
+    """A wall duration for people: ``4 m 12 s``, ``2 h 46 m``."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
+    if whole >= 3600:
+        minutes = round(seconds / 60)
+        return f"{minutes // 60} h {minutes % 60:02d} m"
     return f"{whole // 60} m {whole % 60:02d} s"
 
 

@@ -46,8 +46,8 @@ def undecided(shift: Comparison, *, loss: float, more_sessions: bool) -> str:
     if more_sessions:
         return f"{lead} ({shift.pairs} pairs); more sessions in the baseline would narrow it"
     if shift.pairs_needed is None:
-        return f"{lead}; {shift.pairs} pairs were measured, more pairs are unlikely to decide it"
-    return f"{lead}; {shift.pairs} pairs were measured; about {shift.pairs_needed} would tell it from that loss"
+        return f"{lead} after {shift.pairs} pairs; more pairs are unlikely to decide it"
+    return f"{lead} after {shift.pairs} pairs; about {shift.pairs_needed} would decide it"
 
 
 def failure(found: Failure | None, *, rebuilt: bool) -> str:
@@ -93,7 +93,7 @@ def once(first: str) -> str:
 
 def not_confirmed(first: str, again: str) -> str:
     """Flagged, and the fresh session found otherwise."""
-    return f"in a fresh session {again}; the first session had flagged it: {first}"
+    return f"not confirmed in a fresh session: {again} (the first session: {first})"
 
 
 def confirmed(first: str, again: str) -> str:

@@ -42,6 +42,7 @@ from aiperf.cli.options import (
     with_delta,
     with_format,
 )
+from aiperf.cli.output import explained
 from aiperf.cli.program_metrics import with_metrics
 from aiperf.cli.resume import resume_lines, resumed_without
 from aiperf.cli.slurm import with_slurm
@@ -179,7 +180,7 @@ def _columns(columns: str, *, cost: str, prepared: bool) -> tuple[str, ...]:
 
 def _next(outcome: RunOutcome, results: Path) -> str:
     """Where the run lies, and what explains it."""
-    return f"{outcome.folder} · {in_results('aiperf show latest', results)} explains the verdict"
+    return f"{outcome.folder} · {in_results('aiperf show latest', results)} {explained(outcome.records)}"
 
 
 def _legend(records: Sequence[CaseRecord]) -> list[str]:

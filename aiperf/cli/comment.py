@@ -26,7 +26,9 @@ def comment(file: _File, key: _Key = "gate") -> None:
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise usage(f"{file} cannot be read: {error}.", "Write it with --summary FILE first.") from None
+        raise usage(
+            f"{file} cannot be read: {getattr(error, 'strerror', '') or error}.", "Write it with --summary FILE first."
+        ) from None
     place = comment_place(os.environ)
     if place is None:
         print("this job is about no pull or merge request: nothing to comment")

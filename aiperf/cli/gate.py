@@ -181,7 +181,8 @@ def _gate(
 ) -> Gate:
     chosen = selectors or list(config.scenarios)
     if not chosen:
-        raise usage("there is no scenario to gate.", "Name scenarios, or list them under scenarios: in a gate's file.")
+        hint = "For example: aiperf gate ./mine.yaml --against origin/main; a gate's file lists them under scenarios:."
+        raise usage("there is no scenario to gate.", hint)
     host = read_host()
     plan = make_plan(load_scenarios(find_scenarios(chosen)), host, settings, only=only)
     for line in plan.notes:
@@ -236,7 +237,7 @@ def _refuse(paths: CiPaths, *, dry_run: bool, why: str, who: str) -> None:
 def _heading(wanted: Gate) -> str:
     config = wanted.config
     base = f"against {config.against}" if wanted.level == "rebuild" else f"{wanted.level} against {config.baseline}"
-    return f"gate {config.name}: {base or 'nothing'}"
+    return f"{'' if config.name == 'gate' else 'gate '}{config.name}: {base or 'nothing'}"
 
 
 def _promote(names: list[str], *, results: Path, baseline: str, who: str, why: str, form: OutputFormat) -> None:

@@ -24,9 +24,10 @@ from aiperf.cli.namesake import refuse_namesake
 from aiperf.cli.resources import MORE_RESOURCES, is_exhausted
 from aiperf.cli.signals import interruptible
 from aiperf.cli.streams import AnswerLost, guarded_streams, open_closed
-from aiperf.errors import AiperfError, Exit, UserError
+from aiperf.errors import AiperfError, Exit, UserError, usage
 from aiperf.report.faults import print_faults
 from aiperf.report.layout.terminal import use_colour
+from aiperf.scenario.wording import nearest
 
 
 class _Entry(NamedTuple):
@@ -60,6 +61,17 @@ COMMANDS = {
 
 
 _HELP = {"help_option_names": ["-h", "--help"]}
+_ALSO_CALLED = {
+    "explain": "show",
+    "diff": "compare",
+    "bench": "run",
+    "measure": "run",
+    "init": "new",
+}
+"""What other tools call a command."""
+_TAKES = {"<str>": "TEXT", "<int>": "N", "<float>": "NUMBER", "<path>": "PATH", "<int range>": "N"}
+"""What help says that an option takes, instead of Python's types."""
+_NOT_PARSED = {"int_parsing": "is not a whole number", "float_parsing": "is not a number"}
 
 
 class _Commands(typer.core.TyperGroup):
@@ -67,6 +79,12 @@ class _Commands(typer.core.TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in COMMANDS and args[0][:1] != "-" and not ctx.resilient_parsing:
+            meant = nearest(_ALSO_CALLED.get(args[0], args[0]), COMMANDS)
+            raise usage(f'"{args[0]}" is not a command of aiperf.', f"{meant} aiperf -h lists them all.".strip())
+        return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
@@ -76,12 +94,39 @@ class _Commands(typer.core.TyperGroup):
         function = getattr(importlib.import_module(f"aiperf.cli.{entry.module}"), entry.function)
         single.command(cmd_name, epilog=help_epilog(cmd_name), context_settings=_HELP)(function)
         command = typer.main.get_command(single)
+        _speak_plainly(command)
         _set_defaults(ctx, cmd_name, command)
         return command
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+
+
+def _speak_plainly(command: Any) -> None:
+    """Keep the names of Python's types out of the help of a command, and pydantic's wording out of its errors."""
+    for parameter in command.params:
+        shown = getattr(parameter, "display_type", None)
+        if shown is None:
+            continue
+        argument = parameter.param_type_name == "argument"
+        parameter.display_type = lambda ctx, shown=shown, argument=argument: (
+            "" if argument else _TAKES.get(shown(ctx), shown(ctx).strip("<>"))
+        )
+    parse = command.parse_args
+
+    def parsed(ctx: Any, args: list[str]) -> Any:
+        try:
+            return parse(ctx, args)
+        except typer.BadParameter as error:
+            found: list[Any] = getattr(error.__cause__, "errors", list)()
+            if found and (what := _NOT_PARSED.get(found[0]["type"])):
+                error.message = f'"{found[0]["input"]}" {what}.'
+            else:
+                error.message = error.message.removeprefix("Value error, ")
+            raise
+
+    command.parse_args = parsed
 
 
 def _set_defaults(ctx: Any, name: str, command: Any) -> None:

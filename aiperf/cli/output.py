@@ -34,7 +34,17 @@ from aiperf.store.export import profile_cells
 from aiperf.store.tables.profiled import PROFILE_ROWS
 from aiperf.store.write import write_whole
 
+_OUTCOMES = {"failed": "says what failed", "skipped": "says what is missing"}
+
 HtmlOption = Annotated[bool, typer.Option("--html", help="Write a self-contained HTML page instead.")]
+
+
+def explained(records: Sequence[CaseRecord]) -> str:
+    """What ``aiperf show`` of a run says of it: a verdict, or why there is none."""
+    if not any(record.results for record in records):
+        found = next((word for word in _OUTCOMES if any(r.status == word for r in records)), "")
+        return _OUTCOMES.get(found, "explains the run")
+    return "explains the verdict" if len(records) == 1 else "explains a verdict"
 
 
 def print_run(

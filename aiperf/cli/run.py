@@ -49,7 +49,7 @@ from aiperf.cli.options import (
     shard_of,
     with_format,
 )
-from aiperf.cli.output import print_plan
+from aiperf.cli.output import explained, print_plan
 from aiperf.cli.resume import resume_lines, resumed_without
 from aiperf.cli.slurm import with_slurm
 from aiperf.errors import Exit
@@ -137,7 +137,7 @@ def run(
             return
         outcome = asked.run(host_check=host_check, progress=choose_progress(quiet=quiet), cluster=cluster)
     profiles, outcome = asked.profiled(outcome, quiet=quiet)
-    troubles, single = trouble_lines(profiles), len(outcome.records) == 1
+    troubles = trouble_lines(profiles)
     if form is not OutputFormat.table:
         for line in troubles:
             print(line, file=sys.stderr)
@@ -153,7 +153,7 @@ def run(
             *over_budget(outcome.run, outcome.records),
             *resume_lines(outcome, "run", form, results),
             f"{outcome.folder} · {in_results('aiperf report', results)} · "
-            f"{in_results('aiperf show latest', results)} explains {'the verdict' if single else 'a verdict'}",
+            f"{in_results('aiperf show latest', results)} {explained(outcome.records)}",
         ],
         paths=ci_files,
         extras=build_extras(outcome.records, wanted, prices=prices, pairs_of=lambda record: record.pairs),

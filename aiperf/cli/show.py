@@ -15,6 +15,8 @@ import typer
 from aiperf.cli.options import DEFAULT_RESULTS, ResultsOption, in_results, with_format
 from aiperf.cli.output import case_view
 from aiperf.errors import UserError, usage
+from aiperf.host.read import read_host
+from aiperf.plan.needs import unmet
 from aiperf.report.layout.formats import OutputFormat, print_in
 from aiperf.report.scenarios import scenarios_view
 from aiperf.report.views.listings import cases_view
@@ -59,7 +61,11 @@ def show(
     latest = [latest_measurements(s.name, results) for s in scenarios]
     for damaged in (d for _, found in latest for d in found):
         print(damaged.sentence, file=sys.stderr)
-    print_in(form, scenarios_view([(s, found) for s, (found, _) in zip(scenarios, latest, strict=True)]))
+    host = read_host()
+    lacking = {s.name: found[0][0] for s in scenarios if (found := unmet(s.needs, host))}
+    print_in(
+        form, scenarios_view([(s, found) for s, (found, _) in zip(scenarios, latest, strict=True)], lacking=lacking)
+    )
 
 
 def _is_run(name: str, results: Path) -> bool:

@@ -100,8 +100,8 @@ def repo_of(path: Path) -> Path:
         return Path(git(folder, "rev-parse", "--show-toplevel").rstrip("\n"))
     except CheckoutFailed as error:
         if not any((parent / ".git").exists() for parent in (folder.absolute(), *folder.absolute().parents)):
-            hint = "Put it under git (git init, git commit), or leave ref out."
-            raise usage("is in no git repository, so a ref of it means nothing.", hint, str(path)) from None
+            hint = "Put it under git (git init, git commit), or name no commit."
+            raise usage("is not in a git repository, so it has no other commit.", hint, str(path)) from None
         hint = "Leave ref out, or let git work there."
         raise usage(f"git cannot find its repository: {error.tail or error}.", hint, str(path)) from None
 

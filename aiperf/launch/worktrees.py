@@ -122,7 +122,8 @@ class Worktrees:
         root = self._area(repo)
         # The name of the repository's folder is kept: some packages are imported by it.
         folder = root / f"{len(self._known):03d}-{sha[:12]}" / repo.name
-        progress(f"checking out {ref} ({sha[:12]}) of {repo}")
+        named = sha[:12] if sha.startswith(ref) else f"{ref} ({sha[:12]})"
+        progress(f"copying the working tree of {repo}" if ref == WORKING_TREE else f"checking out {named} of {repo}")
         if ref == "HEAD" and git(repo, "status", "--porcelain", "--untracked-files=no"):
             progress(f"changes in {repo} that are not committed are not in HEAD; {WORKING_TREE} has them")
         folder.parent.mkdir(mode=0o700)

@@ -32,7 +32,7 @@ from aiperf.report.reasons import result_sentences
 from aiperf.report.scenarios import check_sentence, measure_sentences, value_text
 from aiperf.report.views.run_rows import failure_sentence
 from aiperf.scenario.text import axis_text
-from aiperf.units import format_duration, format_percent, format_rate
+from aiperf.units import format_duration, format_percent, format_rate, format_time
 
 _STOPS = {
     "verdict": "every verdict was reached",
@@ -252,8 +252,8 @@ def _phases(record: CaseRecord) -> list[str]:
         return []
     whole = median(pair.seconds for pair in timed)
     phases = {name: median(pair.spent.get(name, 0.0) for pair in timed) for name in timed[0].spent}
-    parts = [f"{name} {format_duration(s)}" for name, s in phases.items() if s >= _LEAST_SHARE * whole]
-    return [f"The median pair took {format_duration(whole)}: {', '.join(parts)}."]
+    parts = [f"{name} {format_time(s)}" for name, s in phases.items() if s >= _LEAST_SHARE * whole]
+    return [f"The median pair took {format_time(whole)}: {', '.join(parts)}."]
 
 
 def _imported(record: CaseRecord) -> list[str]:
@@ -299,7 +299,8 @@ def _limit(limit: Limit) -> str:
     if limit.surely is not None and limit.share > 1:
         held = f" ({format_percent(limit.surely)} not counting data that may still be in a cache)"
     return (
-        f"{limit.side} reached {format_percent(limit.share)} of {limit.peak_name}{held}: {peak}, measured on this host."
+        f"{limit.side} reached {format_percent(limit.share)} of the peak {limit.peak_name}{held}; "
+        f"the peak measured on this host is {peak}."
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from aiperf.analysis.metrics import DEFAULT_METRIC
 from aiperf.records import Case, CaseRecord, Skip
 from aiperf.report.layout.text import wrap
-from aiperf.report.numbers import clean, format_interval, known
+from aiperf.report.numbers import clean, counted, format_interval, known
 from aiperf.report.views.cells import interval_text, speedup_text
 from aiperf.report.views.run_rows import RunRow, build_rows, run_verdict_text
 from aiperf.units import format_duration
@@ -128,7 +128,8 @@ def _row(row: RunRow) -> str:
         return f"{row.status}: {row.sentence}"
     step = f"{row.side} vs {row.against}: " if row.ladder else ""
     metric = "" if row.metric == DEFAULT_METRIC else f"{row.metric} "
-    return f"{step}{run_verdict_text(row)} {metric}{speedup_text(row)} ({interval_text(row)}), {row.pairs} pairs"
+    pairs = counted(row.pairs, "pair")
+    return f"{step}{run_verdict_text(row)} {metric}{speedup_text(row)} ({interval_text(row)}), {pairs}"
 
 
 def _name(case: Case) -> str:

@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from aiperf.analysis.metrics import DEFAULT_METRIC, METRICS
@@ -55,15 +56,22 @@ def case_count(scenario: Scenario) -> int:
     return count
 
 
-def scenarios_view(measured: Sequence[tuple[Scenario, Sequence[Measurement]]]) -> Printed:
-    """What each scenario asks, what was measured last, how its sides differ and how it is judged."""
+def scenarios_view(
+    measured: Sequence[tuple[Scenario, Sequence[Measurement]]], *, lacking: Mapping[str, str] = MappingProxyType({})
+) -> Printed:
+    """What each scenario asks, what was measured last, how its sides differ and how it is judged; ``lacking`` is why
+    this host skips the one of a name."""
     return Printed(
-        [paragraph for scenario, found in measured for paragraph in _paragraphs(scenario, found)],
+        [
+            paragraph
+            for scenario, found in measured
+            for paragraph in _paragraphs(scenario, found, lacking=lacking.get(scenario.name, ""))
+        ],
         json=lambda: document_json([scenario_plain(scenario, found) for scenario, found in measured]),
     )
 
 
-def _paragraphs(scenario: Scenario, measurements: Sequence[Measurement]) -> Iterator[Sequence[Block]]:
+def _paragraphs(scenario: Scenario, measurements: Sequence[Measurement], *, lacking: str) -> Iterator[Sequence[Block]]:
     command = run_command(scenario)
     yield [Sentences([f"{scenario.name}: {scenario.title}"], indent="    ", mark="## ")]
     yield [Sentences([f"Why: {scenario.why}"], indent="    ")]
@@ -74,7 +82,7 @@ def _paragraphs(scenario: Scenario, measurements: Sequence[Measurement]) -> Iter
             scenario.measure, programs=scenario.is_command, metrics=scenario.sides[0].metrics
         ),
         "How it is checked": [check_sentence(scenario.check)],
-        "What it needs": [needs_sentence(scenario.needs)],
+        "What it needs": [needs_sentence(scenario.needs), *([f"Skipped on this host: {lacking}."] if lacking else [])],
         "Beside it": _beside(scenario),
         "To run it": [command],
     }.items():
@@ -115,7 +123,12 @@ def measure_sentences(measure: Measure, *, programs: bool = False, metrics: Sequ
         "wall": "wall clock",
         "gpu": "",
     }
-    how = f"{clock[measure.clock]}; {measure.cache} caches; {measure.statistic} over the iterations"
+    caches = (
+        "CPU and GPU caches as the call before left them"
+        if measure.cache == "hot"
+        else "caches flushed before each call"
+    )
+    how = f"{clock[measure.clock]}; {caches}; {measure.statistic} over the iterations"
     said = [f"{where}; {measure.statistic} over its starts." if programs else f"{where}; {how}."]
     said += [metric_sentence(metric) for metric in metrics]
     if measure.clock == "gpu":

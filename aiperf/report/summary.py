@@ -15,6 +15,8 @@ from aiperf.report.numbers import clean, counted
 from aiperf.settings import Precision
 from aiperf.units import format_duration, format_percent
 
+_START_S = 10.0
+"""What a run takes besides its cases without a word."""
 _NAMED = 5
 """As many rows as the line about discoveries names."""
 _VERDICTS = ("improved", "regressed", "equivalent", "inconclusive", "invalid")
@@ -37,7 +39,8 @@ def summary_line(records: Sequence[CaseRecord], *, seconds: float | None = None,
     """``12 improved · 3 equivalent · 1 inconclusive (needs about 55 pairs) · 4 m 12 s``.
 
     ``unread`` is the status of every planned case that has no record.
-    ``seconds`` is the wall time of the run; without it the cases' own times are added up.
+    ``seconds`` is the wall time of the run, with the time of the cases where peaks or waiting took much of it; without
+    it the cases' own times are added up.
     """
     parts = []
     for word, count in count_outcomes(records, unread=unread).items():
@@ -46,8 +49,11 @@ def summary_line(records: Sequence[CaseRecord], *, seconds: float | None = None,
     judged = [r.verdict for record in records for r in record.results if record.outcome(r) == r.verdict.word]
     if any(verdict.provisional for verdict in judged):
         parts.append("verdicts provisional")
-    spent = sum(record.seconds for record in records) if seconds is None else seconds
-    return " · ".join([*(parts or ["nothing measured"]), format_duration(spent)])
+    in_cases = sum(record.seconds for record in records)
+    spent = format_duration(in_cases if seconds is None else seconds)
+    if records and seconds is not None and in_cases < seconds - max(_START_S, seconds / 10):
+        spent += f", {format_duration(in_cases)} of it in the cases"
+    return " · ".join([*(parts or ["nothing measured"]), spent])
 
 
 def discovery_line(run: RunRecord, records: Iterable[CaseRecord]) -> str:

@@ -21,6 +21,9 @@ from aiperf.scenario.outline import outline
 from aiperf.scenario.short_forms import read_scenario
 from aiperf.scenario.wording import allowed, closest, shown_path
 
+_MOST_TAGS = 20
+"""As many are named where a word is none of them; aiperf list names them all."""
+
 
 @dataclass(frozen=True)
 class Listing:
@@ -132,7 +135,7 @@ def _nothing(selector: str, known: list[Path], workloads: Collection[str] = ()) 
     if workloads:
         kinds, shows = "scenario, tag, file, folder or workload", f"{shows}, aiperf list --workloads the workloads"
     hint = f"Did you mean {', or '.join(filter(None, near))}?" if any(near) else f"{shows}."
-    if tags and not any(near):
+    if len(tags) <= _MOST_TAGS and tags and not any(near):
         hint = f"Tags: {allowed(tags)}. {hint}"
     return Fault("", f'"{selector}" is not a {kinds}.', hint)
 

@@ -167,7 +167,7 @@ def _missing(document: Document, parts: Outline, known: list[tuple[RawSide, Reso
     shared = {*parts.params, *(head(k) for k in parts.axes), *(parts.gpu if parts.gpus_needed else ())}
     lacking = {side.path: missing(r.takes, {*shared, *side.data}) for side, r in known}
     common: set[str] = set()
-    if known and len({r.name for _, r in known}) == 1:
+    if len(known) > 1 and len({r.name for _, r in known}) == 1:
         common = set.intersection(*(set(names) for names in lacking.values()))
     if common:
         what = f"workload: {known[0][1].text} needs {_sentence(sorted(common))} not given."

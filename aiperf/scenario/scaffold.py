@@ -121,7 +121,7 @@ def scaffold(name: str, folder: Path, *, full: bool = False) -> list[Path]:
     """
     stem = name.removesuffix(".yaml").removesuffix(".yml")
     if not _NAME.match(stem):
-        hint = "Use letters, digits, - and _, e.g. my-pair; the folder is given apart."
+        hint = "Use letters, digits, - and _, e.g. my-pair; --folder FOLDER says where to write it."
         raise usage(f'"{name}" is not a name for a scenario.', hint)
     scenario, code = (_SCENARIO, _WORKLOAD) if full else (_SHORT_SCENARIO, _SHORT_CODE)
     texts = {folder / f"{stem}.yaml": scenario, folder / f"{stem}.py": code}

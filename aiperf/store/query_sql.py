@@ -110,7 +110,7 @@ def _nearest(facts: Mapping[str, str], select: str) -> list[str]:
     columns = {column.name for view in QUERY_TABLES for column in view.columns}
     close = difflib.get_close_matches(name, sorted(columns), n=2)
     owned = [f"{view.name}.{name}" for name in close for view in _owners(name, asked) or _owners(name, QUERY_TABLES)]
-    return views if facts.get("type") == "Table" and views else [*owned, *views]
+    return views if facts.get("type") == "Table" else [*owned, *views]
 
 
 def _at_fault(location: str, select: str) -> str:

@@ -135,10 +135,13 @@ def open_run(name: str | Path = LATEST, *, results: Path) -> StoredRun:
 
 
 def read_case(run: StoredRun, name: str) -> CaseRecord:
-    """Read the record of the case with the id ``name``, or of a scenario's only case. Raises UserError."""
+    """Read the record of the case with the id ``name``, as a table prints it, or of a scenario's only case.
+
+    Raises UserError.
+    """
     records, damaged = run.read_cases()
     exact = [r for r in records if r.case.id == name]
-    found = exact or [r for r in records if name in (r.case.scenario, file_name(r.case), _label(r.case))]
+    found = exact or [r for r in records if name in _names(r.case)]
     if len(found) == 1:
         return found[0]
     if found:
@@ -161,9 +164,12 @@ def _held(ids: Sequence[str], near: Sequence[str]) -> str:
     return f"It holds {', '.join(ids[:_FEW])} and {len(ids) - _FEW} more."
 
 
-def _label(case: Case) -> str:
-    """What tables print for a case: its axes, without its scenario."""
-    return case.id.partition("[")[2].removesuffix("]").replace(",", " ")
+def _names(case: Case) -> set[str]:
+    """What tables, progress and files call a case: its axes or their values, with or without its scenario."""
+    axes = case.id.partition("[")[2].removesuffix("]").replace(",", " ")
+    values = " ".join(axis.partition("=")[2] for axis in axes.split())
+    labels = {axes, values, case.label} - {""}
+    return {case.scenario, file_name(case), *labels, *(f"{case.scenario} {label}" for label in labels)}
 
 
 def read_pairs(run: StoredRun, case: CaseRecord) -> tuple[Pair, ...]:

@@ -6,6 +6,7 @@ What must not live here: reading back (read.py), printing, deciding what is wort
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import secrets
@@ -231,4 +232,8 @@ def _plainly(error: OSError) -> str:
 
 def _unwritable(results: Path, error: OSError) -> UserError:
     what = f"the results folder cannot be written: {_plainly(error)}."
-    return usage(what, "Free some space, or choose another folder with --results PATH.", str(results))
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    hint = (
+        "Free some space, or choose another folder with --results PATH." if full else "Choose another: --results PATH."
+    )
+    return usage(what, hint, str(results))

@@ -174,7 +174,10 @@ class _Pair:
         if not wrong.any():
             return f"{name} differs in bits that compare equal: the sign of a zero, or the payload of a NaN"
         first = tuple(int(i[0]) for i in np.nonzero(wrong)) if a.ndim else ()
-        return f"{name} differs in {int(wrong.sum())} of {a.size} elements, first at {first}"
+        values = f"{b[first]} against {self._first}'s {a[first]}"
+        if a.size == 1:
+            return f"{name} is {values}"
+        return f"{name} differs in {int(wrong.sum())} of {a.size} elements, first at {first}: {values}"
 
     def _close(self, name: str, base: Found, mine: Found, *, same: bool) -> tuple[str, float | None]:
         """What is wrong with one output, empty when nothing is, and its largest error; None where none was computed."""

@@ -10,6 +10,7 @@ import importlib.util
 import os
 import select
 import sys
+import sysconfig
 import threading
 import traceback
 from collections.abc import Callable
@@ -232,7 +233,16 @@ class Worker:
 def _failure(error: Exception) -> messages.FailureReply:
     traceback.print_exception(error)
     message = f"{type(error).__name__}: {error}".strip()
-    return messages.FailureReply(kind=_kind(error), message=message.splitlines()[0][:500])
+    return messages.FailureReply(kind=_kind(error), message=message.splitlines()[0][:500] + _place(error))
+
+
+def _place(error: Exception) -> str:
+    """The last line of the user's own code that an exception came through, ``" (mine.py:3)"``; empty where none did."""
+    libraries = (str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), "<")
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not frame.filename.startswith(libraries) and "site-packages" not in frame.filename:
+            return f" ({os.path.basename(frame.filename)}:{frame.lineno})"
+    return ""
 
 
 def _kind(error: BaseException) -> Literal["error", "oom_host", "oom_device"]:

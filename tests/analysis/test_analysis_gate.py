@@ -113,7 +113,7 @@ def test_a_regression_is_told_with_its_interval_and_an_open_row_with_the_pairs_t
     (open_,) = judged(1 / 1.02 + 0.001, spread=0.01)
     assert open_.pairs_needed is not None
     assert open_.pairs_needed > 12
-    assert f"about {open_.pairs_needed} would tell it from that loss" in open_.sentence
+    assert f"about {open_.pairs_needed} would decide it" in open_.sentence
 
 
 def test_the_pairs_needed_are_those_for_the_distance_to_the_bound_alone():

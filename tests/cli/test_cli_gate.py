@@ -131,12 +131,12 @@ def test_a_gate_file_with_three_faults_prints_all_three(user, here):
 @pytest.mark.parametrize(
     ("argv", "told"),
     [
-        ((), "there is no scenario to gate"),
+        ((), "there is no scenario to gate.\n  For example: aiperf gate ./mine.yaml --against origin/main"),
         (("./tiny.yaml", "--against", "main", "--baseline", "b.json"), "cannot be combined with --against"),
         (("./tiny.yaml", "--absolute"), "needs a baseline"),
         (("./tiny.yaml", "--baseline", "b.json"), "there is no such baseline"),
         (("./tiny.yaml", "--baseline", "b.json", "--head", "x"), "cannot be combined with --head"),
-        (("./tiny.yaml", "--against", "main"), "in no git repository"),
+        (("./tiny.yaml", "--against", "main"), "is not in a git repository"),
         (("./tiny.yaml", "--on-inconclusive", "maybe"), "(allowed: pass, warn, fail)"),
         (("./tiny.yaml", "--format", "csv"), 'invalid value "csv"'),
         (("./tiny.yaml", "--why", "x"), "needs --promote"),

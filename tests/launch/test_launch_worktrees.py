@@ -214,7 +214,7 @@ def test_a_repository_without_a_commit_has_no_working_tree_to_copy(tmp_path, tre
 def test_the_repository_of_a_file_is_its_root_and_a_file_outside_has_none(repo, tmp_path) -> None:
     (repo / "deep").mkdir()
     assert repo_of(repo / "deep" / "s.yaml") == repo
-    with pytest.raises(UserError, match="is in no git repository") as caught:
+    with pytest.raises(UserError, match="is not in a git repository") as caught:
         repo_of(tmp_path / "s.yaml")
     assert caught.value.faults[0].where == str(tmp_path / "s.yaml")
 

@@ -322,7 +322,7 @@ def test_refs_that_mean_nothing_are_all_told_before_anything_is_run(repo, settin
     told = [(fault.where, fault.what) for fault in caught.value.faults]
     assert told == [
         (case.path, f'"bsae" is not a branch, tag or commit of {repo}.'),
-        (outside.path, "is in no git repository, so a ref of it means nothing."),
+        (outside.path, "is not in a git repository, so it has no other commit."),
         (case.path, f"before.ref: tensor.op is a workload of aiperf itself, which a ref of {repo} does not change."),
         (case.path, f"after.ref: tensor.op is a workload of aiperf itself, which a ref of {repo} does not change."),
     ]

@@ -21,6 +21,7 @@ from aiperf.report.layout.text import STYLES, plain, wrap
 from aiperf.report.summary import count_outcomes, summary_line
 from aiperf.report.views.run_rows import build_rows
 from aiperf.report.views.run_table import run_page, run_table
+from aiperf.units import format_duration
 
 AT_100 = """\
 host gpu-07 · 2 × NVIDIA H200 · driver 580.159 · torch 2.11+cu130 · 2 findings of the host
@@ -304,6 +305,9 @@ def test_several_inconclusive_cases_name_the_most_pairs_needed() -> None:
     ]
     records = [measured(make_case(n), r) for n, r in zip("ab", results, strict=True)]
     assert "2 inconclusive (needs up to about 55 pairs)" in summary_line(records, seconds=1)
+    in_cases = sum(record.seconds for record in records)
+    assert summary_line(records, seconds=in_cases + 9).endswith(f" · {format_duration(in_cases + 9)}")
+    assert summary_line(records, seconds=in_cases + 300).endswith(f", {format_duration(in_cases)} of it in the cases")
 
 
 def test_nothing_measured_is_said_in_words() -> None:

@@ -67,9 +67,11 @@ def test_equal_sides_are_called_a_negative_control() -> None:
 
 
 def test_where_the_time_of_a_pair_went_is_told_without_what_is_too_short() -> None:
-    spent = ({"set-up": 1.0, "rounds": 2.0, "save": 0.01}, {"set-up": 3.0, "rounds": 2.0, "save": 0.01})
+    spent = ({"set-up": 0.2, "rounds": 2.0, "save": 0.01}, {"set-up": 0.4, "rounds": 2.0, "save": 0.01})
     pairs = tuple(make_pair(i, spent=s, seconds=4.0) for i, s in enumerate(spent))
-    assert "The median pair took 4 s: set-up 2 s, rounds 2 s." in flat(replace(measured(make_case()), pairs=pairs))
+    assert "The median pair took 4.00 s: set-up 300 ms, rounds 2.00 s." in flat(
+        replace(measured(make_case()), pairs=pairs)
+    )
     untold = replace(measured(make_case()), pairs=(make_pair(0),))
     assert "A pair took" not in flat(untold)
 
@@ -172,9 +174,11 @@ def test_an_informing_metric_is_told_in_two_lines() -> None:
 
 def test_a_roof_that_seems_passed_is_told_with_what_may_lie_in_a_cache_yet() -> None:
     text = flat(measured(make_case(), limits=(Limit("after", "dram", 4e12, "B/s", 1.02, surely=0.935),)))
-    assert "after reached 102 % of dram (93.5 % not counting data that may still be in a cache): 4.00 TB/s" in text
+    assert (
+        "after reached 102 % of the peak dram (93.5 % not counting data that may still be in a cache); the peak" in text
+    )
     below = flat(measured(make_case(), limits=(Limit("after", "dram", 4e12, "B/s", 0.97, surely=0.9),)))
-    assert "after reached 97 % of dram: 4.00 TB/s" in below
+    assert "after reached 97 % of the peak dram; the peak measured on this host is 4.00 TB/s." in below
 
 
 def test_limits_failures_notes_and_findings_are_told() -> None:
@@ -186,7 +190,7 @@ def test_limits_failures_notes_and_findings_are_told() -> None:
     )
     record = replace(record, pairs=(make_pair(0, incidents=(Incident("clock", "before", "1.2 GHz"),) * 2),))
     text = flat(record)
-    assert "after reached 97 % of h2d: 55.0 GB/s, measured on this host." in text
+    assert "after reached 97 % of the peak h2d; the peak measured on this host is 55.0 GB/s." in text
     assert "clock on before (2 times): 1.2 GHz." in text
     assert "An earlier launch failed: after, measure (rank 1): no answer in 300 s" in text
     assert "Note: slicing was off" in text

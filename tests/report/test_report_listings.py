@@ -79,8 +79,8 @@ What runs
   On a GPU instead: size in [1GiB].
 
 How it is measured
-  A fresh process for each side of each pair, one after the other; device clock; cold caches; mean
-    over the iterations.
+  A fresh process for each side of each pair, one after the other; device clock; caches flushed
+    before each call; mean over the iterations.
   Differences within 1 % count as equivalent.
 
 How it is checked
@@ -228,6 +228,8 @@ def test_few_sessions_say_how_many_would_prove_five_per_cent() -> None:
 
 def test_a_scenario_is_explained_to_the_character() -> None:
     assert text_of(scenarios_view([(make_scenario(), ())])) == SCENARIO
+    skipped = text_of(scenarios_view([(make_scenario(), ())], lacking={"copy": "needs 1 GPU, this host has 0"}))
+    assert skipped.replace("  Skipped on this host: needs 1 GPU, this host has 0.\n", "") == SCENARIO != skipped
 
 
 def test_a_scenario_is_json_with_every_default() -> None:

@@ -18,7 +18,7 @@ from aiperf.report.numbers import (
     format_share,
     format_value,
 )
-from aiperf.units import format_percent
+from aiperf.units import format_duration, format_percent
 
 
 @pytest.mark.parametrize(
@@ -111,3 +111,11 @@ def test_cleaned_text_has_no_control_character_and_one_line(text: str) -> None:
 
 def test_colours_and_titles_of_a_worker_leave_no_trace() -> None:
     assert clean("\x1b[1;31mred\x1b[0m\tand\r\n\x1b]0;title\x07more\x00") == "red and more"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(59.4, "59 s"), (252, "4 m 12 s"), (3600, "1 h 00 m"), (9983, "2 h 46 m")],
+)
+def test_a_duration_has_two_units_at_most(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text

@@ -211,6 +211,11 @@ def test_a_fault_of_sides_is_found_and_said(faults, good, case):
     assert [line for line in lines if line.startswith(says)], lines
 
 
+def test_what_one_side_lacks_is_said_of_it_where_the_other_side_cannot_be_read(faults):
+    found = faults("before: ./bench.py:nosuch\nafter: ./bench.py:Parser.fast\n")
+    assert found[1].startswith("x.yaml:2:1: after: ./bench.py:Parser.fast needs text, which is not given.")
+
+
 def test_a_value_that_both_sides_would_refuse_is_one_fault(faults, good):
     assert len(faults(good.replace("1MiB", "1Mb"))) == 1
 

@@ -59,6 +59,13 @@ def test_every_unknown_selector_gets_its_fault_and_the_nearest_name(shelf):
     ]
 
 
+def test_many_tags_are_left_to_the_list(shelf):
+    (shelf / "many.yaml").write_text(f"title: Many\ntags: [{', '.join(f't{n}' for n in range(30))}]\n")
+    with pytest.raises(UserError) as caught:
+        find_scenarios(["qqq"], folders=[shelf])
+    assert caught.value.faults[0].hint == "aiperf list shows all names."
+
+
 def test_a_file_that_lies_there_under_the_name_is_what_was_meant(shelf, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.yaml").write_text("")

@@ -394,6 +394,8 @@ def test_an_unknown_case_tells_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
         read_case(run, "copy[size=3MiB]")
     assert "copy[size=1MiB]" in caught.value.faults[0].hint
+    for shown in ("1MiB", "size=1MiB", "copy 1MiB", "copy[size=1MiB]"):  # as tables, progress and records name it
+        assert read_case(run, shown).case.id == "copy[size=1MiB]"
     with pytest.raises(UserError, match='"copy" has 2 cases'):
         read_case(run, "copy")
 

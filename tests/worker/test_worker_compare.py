@@ -62,7 +62,11 @@ def test_bitwise_sees_the_last_bit_and_says_where(base):
     other[3, 2] = np.nextafter(other[3, 2], np.float32(9))
     answer = held(shot(out=base), shot(out=other), BITWISE)
     assert not answer.passed
-    assert answer.detail == "audit 0: out differs in 1 of 32 elements, first at (3, 2)"
+    values = f"{other[3, 2]} against before's {base[3, 2]}"
+    assert answer.detail == f"audit 0: out differs in 1 of 32 elements, first at (3, 2): {values}"
+    assert (
+        held(shot(out=np.array([7])), shot(out=np.array([6])), BITWISE).detail == "audit 0: out is 6 against before's 7"
+    )
 
 
 def test_bitwise_sees_the_sign_of_a_zero_and_another_dtype():
@@ -227,7 +231,7 @@ def test_integers_must_be_equal_under_a_tolerance_too():
     b[9] = 8
     assert held(shot(out=a), shot(out=a.copy()), Check("tolerance", rtol=1.0, atol=1.0)).passed
     answer = held(shot(out=a), shot(out=b), Check("tolerance", rtol=1.0, atol=1.0))
-    assert answer.detail == "audit 0: out differs in 1 of 10 elements, first at (9,)"
+    assert answer.detail == "audit 0: out differs in 1 of 10 elements, first at (9,): 8 against before's 9"
 
 
 def test_a_wrong_later_output_or_audit_fails_too(base):

@@ -142,7 +142,7 @@ def test_the_seed_reaches_the_workload_and_the_global_generators(tmp_path):
         ("memory", "oom_host", "MemoryError: no room"),
         ("numpy", "oom_host", "Unable to allocate"),
         ("torch", "oom_device", "OutOfMemoryError: CUDA out of memory"),
-        ("the batch is broken", "error", "ValueError: the batch is broken"),
+        ("the batch is broken", "error", "ValueError: the batch is broken (benches.py:"),
         ("skip", "skip", "this disk has no O_DIRECT"),
     ],
 )

@@ -53,10 +53,13 @@ class CaseRow:
 
 
 def cases_view(records: Sequence[CaseRecord], command: Callable[[str], str]) -> Printed:
-    """The cases of a run, with the ``command`` that explains each by its id."""
+    """The cases of a run, with the ``command`` that explains each by its id; people get the command of one."""
     rows = [CaseRow(record.case.id, _outcome(record), command(record.case.id)) for record in records]
-    table = listing(("case", "verdict", "explained by"), [(row.case, row.outcome, row.command) for row in rows])
-    return printed_listing(rows, [[table]], kind=CaseRow)
+    table = listing(("case", "verdict"), [(row.case, row.outcome) for row in rows])
+    # Nobody can copy a command that was wrapped, so it is one line however long.
+    below = [f"{row.command} explains the first; name another as here or as in the table." for row in rows[:1]]
+    page: Page = [[table], [lambda width: [Line(line) for line in below]]]
+    return printed_listing(rows, page, kind=CaseRow)
 
 
 def _outcome(record: CaseRecord) -> str:
