@@ -17,7 +17,7 @@ SHARE = 0.25
 """Of the base side's step: less, moved out of the time, cannot make a verdict."""
 OUTPUTS_FLOOR_S, PREPARE_FLOOR_S, SETUP_FLOOR_S = 1e-3, 1e-4, 1.0
 """What a call may take longer than the base side's for reasons of the host; of set-up, for compiling and imports."""
-PENDING_FLOOR_S = 0.4e-3
+PENDING_FLOOR_S = 0.2e-3
 """The same of the shortest call right after an audited step: a host that delays each of them is rare."""
 FIRST_FLOOR_S, HALF = 10e-3, 0.5
 """Seconds that a first iteration must save for its set-up to be looked at, and the share of them that is found there.

@@ -102,7 +102,6 @@ ASSUMED = (
     _a("symmetric", "solves half of a matrix that is symmetric", check="bitwise"),
     _a("one_hot", "looks up what a product with unit rows gives"),
     _a("sparse", "solves only the places of a mask, which it looked up in set-up"),
-    _a("narrow", "sums in 16 bits, which are enough for the numbers of this scenario", check="bitwise"),
     _a("taylor", "uses three terms of a series"),
     _a("half_precision", "computes in float32 and returns float64", "truth"),
     _a("rounded", "looks its results up in a table of a thousand values", "truth"),
@@ -149,6 +148,8 @@ TWINS = (
           "lists_neighbours"),
     Entry("honest-assumed-small", "domain", "takes the sine of small numbers", "assumed:activate", {"case": "small"},
           {"case": "small"}, honest=True, check="tolerance"),
+    Entry("honest-assumed-narrow", "domain", "sums in 16 bits, which are enough for all of its numbers",
+          "assumed:activate", {"case": "narrow", "cheat": True}, {"case": "narrow"}, honest=True),
     Entry("honest-assumed-one-hot", "domain", "multiplies with unit rows", "assumed:activate", {"case": "one_hot"},
           {"case": "one_hot"}, honest=True, check="tolerance"),
 )  # fmt: skip
