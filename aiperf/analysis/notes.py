@@ -174,7 +174,12 @@ _REMEDIES = {
     "stragglers": "the program must end what it starts",
 }
 """What satisfies strict mode."""
-_PHASES = {"set_up": "in set-up", "prepare": "a step in prepare()", "outputs": "a call in outputs()"}
+_PHASES = {
+    "set_up": "in set-up",
+    "prepare": "a step in prepare()",
+    "outputs": "a call in outputs()",
+    "redraw": "a call in redraw()",
+}
 _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
     "verdict_reached": lambda v: f"every verdict was reached at {v['pairs']} pairs",
     "narrow_enough": lambda v: (

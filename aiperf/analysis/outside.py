@@ -5,6 +5,7 @@ What must not live here: measuring it, wording.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 
@@ -48,7 +49,8 @@ def outputs_fault(pairs: Sequence[Pair], case: Case, side: str) -> Note | None:
 
 
 def phase_notes(pairs: Sequence[Pair], case: Case) -> Iterator[Note]:
-    """A note on each side that spends clearly longer in set-up, ``prepare`` or ``outputs`` than the base side."""
+    """A note on each side that spends clearly longer than the base side in set-up, ``prepare``, ``outputs`` or, where
+    both have one, ``redraw``."""
     used = valid(pairs)
     if case.is_command or not used:
         return
@@ -59,6 +61,7 @@ def phase_notes(pairs: Sequence[Pair], case: Case) -> Iterator[Note]:
             "set_up": max(SETUP_FLOOR_S, SHARE * step * steps),
             "prepare": max(PREPARE_FLOOR_S, _decides(used, case, side)),
             "outputs": max(OUTPUTS_FLOOR_S, SHARE * step),
+            "redraw": max(PENDING_FLOOR_S, SHARE * step) if _phase(used, base, "redraw") else math.inf,
         }
         for phase, floor in floors.items():
             own, other = (_phase(used, name, phase) for name in (side, base))

@@ -17,6 +17,7 @@ from aiperf.cli.output import case_view
 from aiperf.errors import UserError, usage
 from aiperf.host.read import read_host
 from aiperf.plan.needs import unmet
+from aiperf.records import Needs
 from aiperf.report.layout.formats import OutputFormat, print_in
 from aiperf.report.scenarios import scenarios_view
 from aiperf.report.views.listings import cases_view
@@ -61,8 +62,9 @@ def show(
     latest = [latest_measurements(s.name, results) for s in scenarios]
     for damaged in (d for _, found in latest for d in found):
         print(damaged.sentence, file=sys.stderr)
-    host = read_host()
-    lacking = {s.name: found[0][0] for s in scenarios if (found := unmet(s.needs, host))}
+    asking = [s for s in scenarios if s.needs != Needs()]
+    host = read_host() if asking else None
+    lacking = {s.name: found[0][0] for s in asking if host and (found := unmet(s.needs, host))}
     print_in(
         form, scenarios_view([(s, found) for s, (found, _) in zip(scenarios, latest, strict=True)], lacking=lacking)
     )

@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby, starmap
-from math import isfinite
+from math import isinf
 from operator import itemgetter
 from pathlib import Path
 from types import NoneType
@@ -110,13 +110,13 @@ def join_samples(pairs: Sequence[Pair], data: bytes, *, case: str) -> tuple[Pair
 
 def _hold_types(rows: Sequence[Sequence[Any]], place: Mapping[str, int]) -> None:
     """Raises CorruptRecord for a column of other values than are written: other types, none where there must be one,
-    times that are not finite."""
+    endless times. A wall time that was never read is NaN."""
     for name in ("case", *_SAMPLE):
         met = set(map(type, map(itemgetter(place[name]), rows)))
         if other := met - _HELD[_TYPES[name]] - ({NoneType} if name in _OPTIONAL else set()):
             raise CorruptRecord(_no_samples(f"its column {name} holds {min(each.__name__ for each in other)}"))
-    if not all(map(isfinite, map(itemgetter(place["wall_s"]), rows))):
-        raise CorruptRecord(_no_samples("its column wall_s holds what is no number"))
+    if any(map(isinf, map(itemgetter(place["wall_s"]), rows))):
+        raise CorruptRecord(_no_samples("its column wall_s holds an endless time"))
 
 
 def latency_columns(path: Path) -> tuple[str, ...]:

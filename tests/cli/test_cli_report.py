@@ -76,9 +76,13 @@ def test_a_run_of_one_case_is_explained_without_naming_it_and_of_several_each_ha
     assert told.code == 0
     word = record["results"][0]["verdict"]["word"]
     assert [" ".join(line.split()) for line in told.out.splitlines()[1:]] == [
-        f"tiny {word} aiperf show latest tiny",
-        f"other one {word} aiperf show latest 'other one'",
+        f"tiny {word}",
+        f"other one {word}",
+        "",
+        "aiperf show latest tiny explains the first; name another as here or as in the table.",
     ]
+    commands = [row["command"] for row in json.loads(run("show", "latest", "--json").out)]
+    assert commands == ["aiperf show latest tiny", "aiperf show latest 'other one'"]
     assert run("show", "latest", "other one").out != whole
 
 

@@ -289,7 +289,7 @@ def test_damaged_or_foreign_samples_are_a_mistake_that_names_the_file(tmp_path: 
     ("column", "values", "said"),
     [
         ("wall_s", pa.nulls(1, pa.float64()), "wall_s holds NoneType"),
-        ("wall_s", pa.array([float("nan")]), "wall_s holds what is no number"),
+        ("wall_s", pa.array([float("inf")]), "wall_s holds an endless time"),
         ("side", pa.array([7]), "side holds int"),
         ("round", pa.array(["x"]), "round holds str"),
         ("device_s", pa.array(["x"]), "device_s holds str"),

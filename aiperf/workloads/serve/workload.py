@@ -8,7 +8,6 @@ engine (workloads/engine), routing (workloads/cluster).
 
 from __future__ import annotations
 
-import importlib
 from types import SimpleNamespace
 from typing import Any, Literal, TypedDict
 
@@ -191,11 +190,13 @@ def engine(
     asked = SimpleNamespace(**locals())
     _check_engine(asked)
     # Loaded here, because serve.load needs no torch.
-    name = "side" if lookups == "none" else "lookups"
-    module = importlib.import_module(f"aiperf.workloads.engine.{name}")
-    side = module.EngineSide(asked) if lookups == "none" else module.LookupSide(asked)
-    found: Workload = side.workload()
-    return found
+    if lookups == "none":
+        from aiperf.workloads.engine.side import EngineSide
+
+        return EngineSide(asked).workload()
+    from aiperf.workloads.engine.lookups import LookupSide
+
+    return LookupSide(asked).workload()
 
 
 def cluster(
@@ -254,9 +255,9 @@ def cluster(
     )  # fmt: skip
     _check_engine(asked)
     _check_cluster(asked)
-    side = importlib.import_module("aiperf.workloads.cluster.side").ClusterSide(asked)
-    found: Workload = side.workload()
-    return found
+    from aiperf.workloads.cluster.side import ClusterSide
+
+    return ClusterSide(asked).workload()
 
 
 def _check_cluster(asked: SimpleNamespace) -> None:
