@@ -72,7 +72,7 @@ def test_the_walk_has_a_verdict_a_scenario_or_a_question_for_every_item(tmp_path
     listings = [
         Listing("thp-pair", Path("a.yaml"), book=("app/small-pages-vs-thp", "ch03/other")),
         Listing("pageable-vs-pinned-h2d", Path("b.yaml")),
-        Listing("ssd-vs-host-ram-offload-read", Path("c.yaml")),
+        Listing("nagle-vs-tcp-nodelay", Path("c.yaml")),
     ]
     steps = {step.id: step for step in checklist_status(ITEMS, check(tmp_path, "laptop"), listings)}
     assert list(steps) == [item.id for item in ITEMS]
@@ -81,7 +81,7 @@ def test_the_walk_has_a_verdict_a_scenario_or_a_question_for_every_item(tmp_path
     )  # fmt: skip
     assert steps["pinned-host-memory"].scenarios == ("pageable-vs-pinned-h2d",)
     assert (steps["streams"].scenarios, steps["streams"].pair) == ((), "one-stream-vs-multi-stream")
-    offload = steps["offload-extended-context"]
-    assert (offload.scenarios, offload.see) == ((), ("ssd-vs-host-ram-offload-read",))
+    near = steps["tcp-stack"]
+    assert (near.scenarios, near.see) == ((), ("nagle-vs-tcp-nodelay",))
     assert steps["plan-data-locality"].said.startswith("Is tightly coupled work")
     assert steps["mig"].said == "NVML does not answer nvmlDeviceGetMigMode on this GPU"

@@ -8,6 +8,7 @@ engine (workloads/engine), routing (workloads/cluster).
 
 from __future__ import annotations
 
+import importlib
 from types import SimpleNamespace
 from typing import Any, Literal, TypedDict
 
@@ -191,12 +192,11 @@ def engine(
     _check_engine(asked)
     # Loaded here, because serve.load needs no torch.
     if lookups == "none":
-        from aiperf.workloads.engine.side import EngineSide
-
-        return EngineSide(asked).workload()
-    from aiperf.workloads.engine.lookups import LookupSide
-
-    return LookupSide(asked).workload()
+        side = importlib.import_module("aiperf.workloads.engine.side").EngineSide(asked)
+    else:
+        side = importlib.import_module("aiperf.workloads.engine.lookups").LookupSide(asked)
+    found: Workload = side.workload()
+    return found
 
 
 def cluster(
@@ -255,9 +255,8 @@ def cluster(
     )  # fmt: skip
     _check_engine(asked)
     _check_cluster(asked)
-    from aiperf.workloads.cluster.side import ClusterSide
-
-    return ClusterSide(asked).workload()
+    found: Workload = importlib.import_module("aiperf.workloads.cluster.side").ClusterSide(asked).workload()
+    return found
 
 
 def _check_cluster(asked: SimpleNamespace) -> None:
