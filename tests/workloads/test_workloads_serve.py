@@ -268,3 +268,13 @@ def test_what_makes_a_launch_worthless_has_a_code_and_a_sentence(
         faults = not_late(workload.faults())
     assert list(faults) == ([code] if code else [])
     assert said in faults.get(code, "")
+
+
+def test_a_servers_port_is_none_that_the_kernel_may_give_to_a_connection_meanwhile(tmp_path: Path) -> None:
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
+    servers = [Server.start("sleep 60; : {port}", port=0, log=tmp_path / f"{n}.log") for n in range(3)]
+    ports = [int(server.base.rsplit(":", 1)[1].split("/")[0]) for server in servers]
+    for server in servers:
+        server.end()
+    assert len(set(ports)) == 3
+    assert all(20_000 <= port < first for port in ports)

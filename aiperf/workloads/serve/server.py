@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import re
 import shlex
 import signal
@@ -22,6 +23,8 @@ from pathlib import Path
 
 _POLL_S = 0.05
 _LEAVE_S = 10.0
+_FIRST_PORT, _LAST_PORT, _PORTS_TRIED = 20_000, 32_768, 50
+"""Where a server's port is drawn from, and how often."""
 _TAIL_LINES, _TAIL_BYTES = 15, 4096
 _SAMPLE = re.compile(r"^([A-Za-z_:][\w:]*)(?:\{[^}]*\})?\s+([-+0-9.eE]+)\s*$", re.MULTILINE)
 _HITS = ("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total", "sglang:cached_tokens_total")
@@ -193,8 +196,20 @@ def _model_of(text: str) -> str:
 
 
 def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
+    """A free port below those that the kernel gives to connections, of which one could take it before the server."""
+    draw = random.SystemRandom()
+    for port in (*draw.sample(range(_FIRST_PORT, _first_of_connections()), k=_PORTS_TRIED), 0):
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)) as found:
+            return int(found.getsockname()[1])
+    raise ServerFault("no port is free")
+
+
+def _first_of_connections() -> int:
+    try:
+        first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
+    except (OSError, ValueError, IndexError):
+        first = _LAST_PORT
+    return max(_FIRST_PORT + _PORTS_TRIED, min(first, _LAST_PORT))
 
 
 def _answers(port: int) -> bool:
