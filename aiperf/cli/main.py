@@ -122,8 +122,8 @@ def _speak_plainly(command: Any) -> None:
             found: list[Any] = getattr(error.__cause__, "errors", list)()
             if found and (what := _NOT_PARSED.get(found[0]["type"])):
                 error.message = f'"{found[0]["input"]}" {what}.'
-            else:
-                error.message = error.message.removeprefix("Value error, ")
+            elif found and "error" in found[0].get("ctx", {}):
+                error.message = str(found[0]["ctx"]["error"])
             raise
 
     command.parse_args = parsed

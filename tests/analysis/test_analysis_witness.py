@@ -64,6 +64,17 @@ def test_a_clock_that_takes_off_a_little_is_found_where_that_is_the_advantage():
     assert found(after=0.3e-3, before=0.02e-3, turn=1e-3, base_s=1.07e-3) == []
 
 
+def test_a_side_whose_children_waited_more_than_it_is_no_measure_for_another_one():
+    """Seen of a data loader: 0.45 ms of a turn of 71 ms beside sides with workers, of which -36 ms were hidden."""
+    assert found(turn=71e-3, before=0.6e-3, after=-36e-3, base_s=0.93e-3) == []
+
+
+def test_a_little_hidden_by_the_clock_of_a_gpu_says_nothing():
+    on_gpu = replace(CASE, measure=replace(CASE.measure, clock="device"))
+    assert found(turn=12e-3, before=0.9e-3, after=1.6e-3, base_s=1.07e-3) == ["after"]
+    assert found(on_gpu, turn=12e-3, before=0.9e-3, after=1.6e-3, base_s=1.07e-3) == []
+
+
 def test_turns_that_nobody_witnessed_say_nothing():
     assert found(before=None, after=None) == []
     assert found(before=None, after=5e-3) == []
