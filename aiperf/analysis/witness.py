@@ -23,7 +23,8 @@ MORE_THAN_OTHERS = 0.05
 """Of a turn, beyond the seconds that another side's turns hide: what keeps a host from answering keeps every side
 from it, in short turns and in long ones."""
 SMALL_SHARE, OF_ADVANTAGE = 0.045, 0.5
-"""A smaller hidden share counts, too, by the wall clock, where it makes up half of what the side seems to be faster."""
+"""A smaller hidden share counts, too, where it makes up half of what the side seems to be faster; not by the clock of a
+GPU, where honest sides hide as much."""
 
 
 def hidden_note(pairs: Sequence[Pair], case: Case, side: str) -> Note | None:
@@ -37,7 +38,7 @@ def hidden_note(pairs: Sequence[Pair], case: Case, side: str) -> Note | None:
     messages = MESSAGES_S.get(case.measure.clock, MESSAGES_S["wall"])
     # Less than nothing is hidden where children waited for a CPU while the side did not.
     more = (hidden - max(0.0, min(h for _, h in others))) / turn
-    small = more > SMALL_SHARE and hidden > messages and case.measure.clock == "wall"
+    small = more > SMALL_SHARE and hidden > messages and case.measure.clock != "device"
     decides = small and more > OF_ADVANTAGE * _advantage(pairs, case, side)
     if (hidden <= messages + HIDDEN_SHARE * turn or more <= MORE_THAN_OTHERS) and not decides:
         return None
