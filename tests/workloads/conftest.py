@@ -16,6 +16,15 @@ def subnormal_numbers_stay_numbers() -> Iterator[None]:
         torch.set_flush_denormal(False)
 
 
+@pytest.fixture(autouse=True)
+def threads_come_back() -> Iterator[None]:
+    """Engines and their workers compute with the threads that they are asked for."""
+    before = torch.get_num_threads() if (torch := sys.modules.get("torch")) is not None else 0
+    yield
+    if before and torch is not None:
+        torch.set_num_threads(before)
+
+
 @pytest.fixture
 def one_thread() -> Iterator[None]:
     """Threads that wait for each other's share of tiny products cost more than the products."""

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 from gang_of_two import run_gang
 
 from aiperf.workloads.cluster import side as sides
@@ -44,13 +43,6 @@ _SIDES = {
     "six_balanced": {**_SMALL, "requests": 6, "lengths": "six", "new_tokens": [1, 1], "route": "length_balanced"},
 }
 _NAMES = ("tokens", "margins", "answered")
-
-
-@pytest.fixture(autouse=True)
-def _threads_come_back():
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

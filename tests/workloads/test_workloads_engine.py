@@ -25,13 +25,6 @@ from aiperf.workloads.serve.workload import engine as make_engine
 _SMALL = {"requests": 7, "prompt_tokens": [3, 30], "new_tokens": [1, 9], "max_batch": 3, "page_tokens": 4}
 
 
-@pytest.fixture(autouse=True)
-def _threads_come_back():
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture
 def built(monkeypatch):
     """A workload and the side behind it."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from cpu_pairs import audit
 
 from aiperf.workloads.contract import Context
@@ -20,13 +19,6 @@ from aiperf.workloads.engine.side import EngineSide
 from aiperf.workloads.serve.workload import engine
 
 _SMALL = {"requests": 8, "prompt_tokens": [3, 30], "new_tokens": [2, 9], "max_batch": 4, "page_tokens": 4}
-
-
-@pytest.fixture(autouse=True)
-def _threads_come_back():
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture
