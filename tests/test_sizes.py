@@ -20,6 +20,19 @@ FUNCTION_LINES = 60
 FILE_LINES = 400
 LINT = ("C901", "PLR0913")
 
+TOP = {
+    ".gitignore",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "LICENSE",
+    "Makefile",
+    "README.md",
+    "action.yml",
+    "constraints.txt",
+}
+TOP |= {"mkdocs.yml", "pyproject.toml"}
+"""Files outside folders: what somebody tried out is not among them."""
+
 LONG_FILES: dict[str, str] = {}
 """File -> why it has more lines."""
 
@@ -84,6 +97,12 @@ def test_a_function_fits_a_screen() -> None:
 def test_a_file_has_at_most_400_lines() -> None:
     found = {path for path, text, _ in sources() if text.count("\n") > FILE_LINES}
     assert compare(found, set(LONG_FILES)) == {}
+
+
+def test_the_top_of_the_checkout_holds_only_what_belongs_there() -> None:
+    told = subprocess.run(["git", "ls-files"], cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
+    files = {name for name in told.splitlines() if "/" not in name}
+    assert files == TOP
 
 
 def test_a_class_name_has_one_meaning_in_the_package() -> None:

@@ -22,22 +22,27 @@ HIDDEN_SHARE = 0.08
 MORE_THAN_OTHERS = 0.05
 """Of a turn, beyond the seconds that another side's turns hide: what keeps a host from answering keeps every side
 from it, in short turns and in long ones."""
+FEWEST_PAIRS, FEW = 4, 0.1
+"""A busy host, above all one that takes CPUs from a virtual machine, hides much of some turns, of whichever side; so
+nearly every pair of one side (all but a tenth of them) has to hide more than nearly every pair of the other one. By
+chance every one of four does so in one of 70 cases."""
 SMALL_SHARE, OF_ADVANTAGE = 0.045, 0.5
 """A smaller hidden share counts, too, where it makes up half of what the side seems to be faster; not by the clock of a
 GPU, where honest sides hide as much."""
 
 
 def hidden_note(pairs: Sequence[Pair], case: Case, side: str) -> Note | None:
-    """The finding that the turns of ``side`` last longer than its readings say, by far more than another side's; None
-    where they do not, or where no turn was witnessed. Medians over the pairs."""
+    """The finding that the turns of ``side`` last longer than its readings say, in its pairs by far more than in those
+    of another side; None where they do not, or where too few turns were witnessed."""
     seen = {name: _seen(pairs, name) for name in (s.name for s in case.sides)}
-    mine, others = seen.pop(side), [turn for turn in seen.values() if turn is not None]
-    if mine is None or not others:
+    mine, others = seen.pop(side), [turns for turns in seen.values() if len(turns) >= FEWEST_PAIRS]
+    if len(mine) < FEWEST_PAIRS or not others:
         return None
-    turn, hidden = mine
+    turn, hidden = mine[int(FEW * len(mine))]
     messages = MESSAGES_S.get(case.measure.clock, MESSAGES_S["wall"])
     # Less than nothing is hidden where children waited for a CPU while the side did not.
-    more = (hidden - max(0.0, min(h for _, h in others))) / turn
+    other = max(0.0, min(turns[-1 - int(FEW * len(turns))][1] for turns in others))
+    more = (hidden - other) / turn
     small = more > SMALL_SHARE and hidden > messages and case.measure.clock != "device"
     decides = small and more > OF_ADVANTAGE * _advantage(pairs, case, side)
     if (hidden <= messages + HIDDEN_SHARE * turn or more <= MORE_THAN_OTHERS) and not decides:
@@ -59,11 +64,8 @@ def _advantage(pairs: Sequence[Pair], case: Case, side: str) -> float:
     return math.log(max(others) / own) if max(others) > own else math.inf
 
 
-def _seen(pairs: Sequence[Pair], name: str) -> tuple[float, float] | None:
-    """Seconds of a turn, and of its hidden part."""
+def _seen(pairs: Sequence[Pair], name: str) -> list[tuple[float, float]]:
+    """Seconds of a turn, and of its hidden part: of each pair, the smallest hidden part first."""
     runs = (side_run(pair, name) for pair in valid(pairs))
     found: list[Mapping[str, float]] = [run.witness for run in runs if run is not None and "turn_s" in run.witness]
-    if not found:
-        return None
-    turn, hidden = (statistics.median(each[key] for each in found) for key in ("turn_s", "hidden_s"))
-    return (turn, hidden) if turn > 0 else None
+    return sorted(((each["turn_s"], each["hidden_s"]) for each in found if each["turn_s"] > 0), key=lambda x: x[1])
