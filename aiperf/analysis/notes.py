@@ -177,6 +177,7 @@ _REMEDIES = {
 _PHASES = {
     "set_up": "in set-up",
     "prepare": "a step in prepare()",
+    "inputs": "a call in inputs()",
     "outputs": "a call in outputs()",
     "redraw": "a call in redraw()",
 }

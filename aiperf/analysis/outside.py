@@ -50,7 +50,7 @@ def outputs_fault(pairs: Sequence[Pair], case: Case, side: str) -> Note | None:
 
 def phase_notes(pairs: Sequence[Pair], case: Case) -> Iterator[Note]:
     """A note on each side that spends clearly longer than the base side in set-up, ``prepare``, ``outputs`` or, where
-    both have one, ``redraw``."""
+    both have one, ``inputs`` or ``redraw``."""
     used = valid(pairs)
     if case.is_command or not used:
         return
@@ -61,8 +61,9 @@ def phase_notes(pairs: Sequence[Pair], case: Case) -> Iterator[Note]:
             "set_up": max(SETUP_FLOOR_S, SHARE * step * steps),
             "prepare": max(PREPARE_FLOOR_S, _decides(used, case, side)),
             "outputs": max(OUTPUTS_FLOOR_S, SHARE * step),
-            "redraw": max(PENDING_FLOOR_S, SHARE * step) if _phase(used, base, "redraw") else math.inf,
         }
+        for phase in ("inputs", "redraw"):
+            floors[phase] = max(PENDING_FLOOR_S, SHARE * step) if _phase(used, base, phase) else math.inf
         for phase, floor in floors.items():
             own, other = (_phase(used, name, phase) for name in (side, base))
             if own - other > floor:

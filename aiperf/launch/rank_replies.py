@@ -143,9 +143,14 @@ def gang_usage(ranks: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def unequal(case: Case, runs: Mapping[str, SideRun], wide: Mapping[str, Sequence[WideReply]]) -> Iterator[CheckResult]:
-    """Failed checks of what sides do not share besides their outputs: the items that a step delivers, as the workloads
-    count them; and answers to large inputs, on both or on none."""
+    """Failed checks of what sides do not share besides their outputs: steps that each of them makes; the items that a
+    step delivers, as the workloads count them; and answers to large inputs, on both or on none."""
     first, *others = (side.name for side in case.sides)
+    for name, replies in wide.items():
+        if left := max((reply.left_out for reply in replies), default=0):
+            steps = max(reply.steps for reply in replies)
+            fault = f"{name}: {left} of {steps} steps in a row left an output as it was before the step"
+            yield CheckResult(False, f"{name}, steps in a row", fault, kind="left_out", sides=(name,))
     for other in others:
         # Sides that differ by design may differ in the range of numbers that they bear, too.
         by_design = case.check.kind == "named" or case.check.reason

@@ -282,16 +282,21 @@ def _fresh_round(turns: Mapping[str, TurnPlan], rounds: int, draw: random.Random
 
 
 def _fresh(gang: Gang, side: str, seeds: tuple[int, ...], settings: Settings) -> FreshReply:
-    # Ranks must end after the same number of iterations: those of a gang time the fewest.
-    seconds = max(_FRESH_SHARE * settings.precision.side_seconds, _FRESH_S) if gang.plan.ranks == 1 else 0.0
-    replies = gang.command(FreshRequest(side, seeds, _FEWEST_FRESH, seconds), limit=settings.limits.measure)
+    request = FreshRequest(side, seeds, _FEWEST_FRESH, _single_seconds(gang, settings))
+    replies = gang.command(request, limit=settings.limits.measure)
     return max(replies, key=lambda reply: sum(reply.fresh) + sum(reply.again))
 
 
+def _single_seconds(gang: Gang, settings: Settings) -> float:
+    """That single iterations may take. Ranks end after the same number of them: those of a gang make the fewest."""
+    return max(_FRESH_SHARE * settings.precision.side_seconds, _FRESH_S) if gang.plan.ranks == 1 else 0.0
+
+
 def _wide(gang: Gang, side: str, seed: int, settings: Settings) -> list[WideReply]:
-    """What a side makes of inputs far from the usual ones: last, so that no reading comes after it, on the CPU only:
-    what a GPU makes of such inputs was not measured."""
-    return gang.command(WideRequest(side, seed), limit=settings.limits.check)
+    """What a side makes of outputs that are poisoned before each of a few steps, and of inputs far from the usual ones:
+    last, so that no reading comes after it, on the CPU only: what a GPU makes of such inputs was not measured."""
+    request = WideRequest(side, seed, _single_seconds(gang, settings))
+    return gang.command(request, limit=settings.limits.check)
 
 
 def _slowest(replies: Sequence[TurnReply | AuditReply]) -> Iterator[tuple[float, float | None]]:

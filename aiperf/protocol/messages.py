@@ -204,12 +204,11 @@ class TurnReply(WorkerReply):
 
 @dataclass(frozen=True, kw_only=True)
 class AuditReply(WorkerReply):
-    """One reading of the audited iterations; none when the outputs cannot be audited."""
+    """One reading of the audited iterations, and what they left; neither when the outputs cannot be audited."""
 
     wall: tuple[float, ...]
     device: tuple[float | None, ...]
     claims: AuditClaims | None = None
-    """What it left; None when the outputs cannot be audited."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,15 +220,17 @@ class FreshReply(WorkerReply):
     again: tuple[float, ...] = ()
     """On inputs that it has met before, written anew in the same way."""
     cold: tuple[float, ...] = ()
-    """On inputs that it has met before, in caches as cold as on new ones; none where ``again`` are such."""
-    steps: int = 0
-    """Iterations that were made for it, untimed ones included."""
+    """The same in caches as cold as on new ones; none where ``again`` are such."""
+    steps: int = 0  # made for it, timed or not
 
 
 @dataclass(frozen=True, kw_only=True)
 class WideReply(WorkerReply):
-    """What a step made of a wide draw of its inputs."""
+    """What steps in a row made of poisoned outputs, and one step of a wide draw of its inputs."""
 
+    steps: int = 0
+    left_out: int = 0
+    """Of ``steps`` in a row, each after all outputs were poisoned, those that left an output nothing but poison."""
     outputs: dict[str, AuditedOutput] = field(default_factory=dict)
     """None where no input is drawn so, or where the step refuses such inputs."""
     inputs: str = ""
@@ -377,9 +378,11 @@ class FreshRequest(SideRequest[FreshReply], phase="measure"):
 
 @dataclass(frozen=True)
 class WideRequest(SideRequest[WideReply], phase="check"):
-    """Run one untimed iteration on inputs far from the usual ones, and say what became of the outputs."""
+    """Run untimed iterations in a row and one on inputs far from the usual ones; say what became of the outputs."""
 
     seed: int
+    seconds: float
+    """That the iterations in a row may take together; with 0 there are none."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from aiperf.units import format_time
 _NAMES = {
     "set_up": "set-up",
     "prepare": "prepare()",
+    "inputs": "inputs()",
     "outputs": "outputs()",
     "pending": "outputs(), what its first call takes longer",
     "redraw": "redraw()",

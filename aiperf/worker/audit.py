@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from operator import sub
+from time import perf_counter
 from typing import Any, Literal
 
 from aiperf.protocol.checking import RTOL
@@ -24,6 +25,8 @@ from aiperf.workloads.contract import Work, Workload
 _LITTLE = 1 << 20
 """Bytes of each type of array that a rehearsal looks at: as many as take the way that large ones take."""
 
+_IN_A_ROW = 12
+"""Steps in a row at most: more than the ten of which somebody leaves out one."""
 _SOME = 1024
 """Elements of an output on a wide draw that are handed over."""
 
@@ -94,6 +97,20 @@ class Auditor:
         self._strays.append(stray)
         self.snapshots.append(snapshot)
         return snapshot
+
+    def in_a_row(self, step: Callable[[], object], *, seconds: float) -> WideReply:
+        """How many of a few steps in a row, on the same inputs, leave an output as it was poisoned: so shows a step
+        that is left out by its number, whichever number a single audit meets. A bool may be what poison writes."""
+        steps = left = 0
+        began = perf_counter()
+        while self._workload.poison and steps < _IN_A_ROW and perf_counter() - began < seconds:
+            self._poison()
+            step()
+            steps += 1
+            own = [array for array in self._own_outputs().values() if "bool" not in arrays.dtype_of(array)]
+            left += any(math.prod(array.shape) and arrays.is_poisoned(array, self._pattern) for array in own)
+            self._pattern ^= 1
+        return WideReply(steps=steps, left_out=left)
 
     def wide(self, seed: int, step: Callable[[], object]) -> WideReply:
         """What ``step`` makes of inputs far from the usual ones, which come back afterwards; empty where no input is

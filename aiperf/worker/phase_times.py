@@ -1,4 +1,4 @@
-"""How long a workload's functions take that no reading of a clock holds: prepare, outputs, redraw, reset, latencies.
+"""How long a workload's functions take that no reading of a clock holds: prepare, inputs, outputs, redraw and others.
 
 What must not live here: timing the step, and what a long call means.
 """
@@ -18,7 +18,7 @@ from aiperf.workloads.contract import Workload
 
 PENDING = "pending"
 """By how much the call of ``outputs`` right after an audited step exceeds the shortest: what it had to finish first."""
-_OUTPUTS = "outputs"
+_OUTPUTS, _INPUTS = "outputs", "inputs"
 
 
 class PhaseTimes:
@@ -27,6 +27,7 @@ class PhaseTimes:
     def __init__(self) -> None:
         self._seconds: dict[str, list[float]] = {}
         self._calls: list[float] = []
+        self._asked: list[float] = []
 
     def metered(self, workload: Workload) -> Workload:
         """``workload`` with its untimed functions timed; its step stays as it is."""
@@ -41,13 +42,19 @@ class PhaseTimes:
                 lambda: read_latencies(workload), self._seconds.setdefault("latencies", [])
             )
         # A mapping of its own kind may compute when it is read, which belongs to the call; a plain dict does not.
+        if (inputs := workload.inputs) is not None:
+            timed["inputs"] = self._timed(lambda: dict(inputs()), self._asked)
         return replace(workload, outputs=self._timed(lambda: dict(workload.outputs()), self._calls), **timed)
 
     @contextmanager
     def audit(self) -> Iterator[None]:
-        """An audit, in which the last call of ``outputs`` counts, which follows the audited step."""
+        """An audit, in which the last call of ``outputs`` counts, which follows the audited step, and the longest of
+        ``inputs``, which may be the first that meets new ones."""
         self._calls.clear()
+        self._asked.clear()
         yield
+        if self._asked:
+            self._seconds.setdefault(_INPUTS, []).append(max(self._asked))
         if self._calls:
             self._seconds.setdefault(_OUTPUTS, []).append(self._calls[-1])
             self._seconds.setdefault(PENDING, []).append(self._calls[-1] - min(self._calls))

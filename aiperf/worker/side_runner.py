@@ -258,7 +258,7 @@ class SideRunner:
         return _seconds(self.clock.read(self.workload.step, 1, once, ready=self._ready))
 
     def wide(self, request: messages.WideRequest) -> messages.WideReply:
-        """One untimed iteration on inputs far from the usual ones."""
+        """Untimed iterations in a row, and one on inputs far from the usual ones."""
 
         def step() -> None:
             self._untimed()
@@ -266,7 +266,8 @@ class SideRunner:
 
         with self._ranges.side(self.request.side), self._ranges.phase("audit"):
             self._end_of_own_peak()
-            reply = self.auditor.wide(request.seed, step)
+            row = self.auditor.in_a_row(step, seconds=request.seconds)
+            reply = replace(self.auditor.wide(request.seed, step), steps=row.steps, left_out=row.left_out)
             read_latencies(self.workload)
         return reply
 

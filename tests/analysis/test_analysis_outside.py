@@ -83,11 +83,12 @@ def test_longer_set_up_prepare_and_outputs_are_noted_with_both_values():
     ]
 
 
-def test_a_redraw_counts_where_both_sides_have_one():
-    (note,) = phase_notes(pairs_of(SLOW, redraw={"before": 1e-3, "after": 9e-3}), make_case())
-    assert (note.code, note.values["phase"], note.values["own_s"]) == ("time_outside", "redraw", 9e-3)
-    assert "9.00 ms a call in redraw()" in note_sentence(note)
-    assert list(phase_notes(pairs_of(SLOW, redraw={"after": 9e-3}), make_case())) == []
+@pytest.mark.parametrize("phase", ["redraw", "inputs"])
+def test_redraw_and_inputs_count_where_both_sides_have_one(phase):
+    (note,) = phase_notes(pairs_of(SLOW, **{phase: {"before": 1e-3, "after": 9e-3}}), make_case())
+    assert (note.code, note.values["phase"], note.values["own_s"]) == ("time_outside", phase, 9e-3)
+    assert f"9.00 ms a call in {phase}()" in note_sentence(note)
+    assert list(phase_notes(pairs_of(SLOW, **{phase: {"after": 9e-3}}), make_case())) == []
 
 
 def test_set_up_counts_from_a_quarter_of_what_the_measured_steps_of_before_take():

@@ -523,8 +523,8 @@ def test_a_pair_has_the_calls_outside_of_the_time_and_what_its_audits_reached(
 ) -> None:
     for run in healthy(isolation).runs:
         closed = {"close"} if isolation == "process" else set()
-        assert set(run.phases) == {"outputs", "pending", "redraw", *closed}
-        assert run.phases["outputs"].calls == PRECISION.audits
+        assert set(run.phases) == {"inputs", "outputs", "pending", "redraw", *closed}
+        assert run.phases["inputs"].calls == run.phases["outputs"].calls == PRECISION.audits
         assert run.phases["redraw"].calls >= PRECISION.audits
         assert run.coverage == Coverage(inputs="declared", fixed=())
 

@@ -63,6 +63,15 @@ def test_what_sides_do_not_share_besides_their_outputs_has_kinds_of_its_own():
     ]
 
 
+def test_steps_in_a_row_that_left_an_output_as_it_was_fail_a_check_of_their_side_alone():
+    case = Case("s", "s", "", "", (Side("before"), Side("after")), check=Check("named", reason="by design"))
+    runs = {side: SideRun(side, (1,), None, 0.0, 0) for side in ("before", "after")}
+    wide = {"before": [WideReply(steps=12, left_out=0)], "after": [WideReply(steps=12, left_out=1)]}
+    (found,) = unequal(case, runs, wide)
+    assert (found.kind, found.sides, found.passed) == ("left_out", ("after",), False)
+    assert found.detail == "after: 1 of 12 steps in a row left an output as it was before the step"
+
+
 def test_the_rank_that_is_slowest_most_often_is_named_the_first_of_equals():
     assert slowest_rank([(1.0, 2.0), (3.0, 2.0), (1.0, 4.0)]) == 1
     assert slowest_rank([(1.0, 2.0), (2.0, 1.0)]) == 0

@@ -188,8 +188,8 @@ def test_long_iterations_are_not_timed_one_by_one() -> None:
 
 def test_ranks_that_must_stay_in_step_time_the_same_number_of_single_iterations() -> None:
     alone, together = (play(ranks=ranks)[1] for ranks in (1, 2))
-    assert all(r.seconds > 0 for r, _ in alone if isinstance(r, FreshRequest))
-    assert all(r.seconds == 0 for r, _ in together if isinstance(r, FreshRequest))
+    assert all(r.seconds > 0 for r, _ in alone if isinstance(r, FreshRequest | WideRequest))
+    assert all(r.seconds == 0 for r, _ in together if isinstance(r, FreshRequest | WideRequest))
 
 
 def test_a_ladder_gives_every_step_its_turns() -> None:
@@ -268,7 +268,9 @@ def test_samples_keep_their_side_round_and_iterations_and_audits_are_marked() ->
 def test_inputs_far_from_the_usual_ones_come_once_on_every_side_when_all_else_is_over() -> None:
     played, log = play()
     assert [(type(asked), asked.side) for asked, _ in log[-2:]] == [(WideRequest, "after"), (WideRequest, "before")]
-    assert [asked for asked, _ in log if isinstance(asked, WideRequest)] == [WideRequest(s, 2) for s in played.wide]
+    wide = [asked for asked, _ in log if isinstance(asked, WideRequest)]
+    assert [(asked.side, asked.seed) for asked in wide] == [(side, 2) for side in played.wide]
+    assert all(asked.seconds > 0 for asked in wide)
     assert not any(isinstance(asked, WideRequest) for asked, _ in play(on_gpu=True)[1])
     assert not any(isinstance(asked, WideRequest) for asked, _ in play(seconds=60.0)[1])
 

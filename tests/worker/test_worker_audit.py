@@ -1,5 +1,7 @@
 """Audits: honest steps pass, and each way of not computing in the step becomes a fault."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -408,6 +410,31 @@ def test_there_is_no_wide_draw_where_a_workload_redraws_or_its_step_refuses_such
     given = workload(refuses, lambda: {"out": out}, x)
     assert Auditor(given, keep_bytes=0).wide(5, given.step) == WideReply()
     assert abs(x).max() < 8
+
+
+@pytest.mark.parametrize(("every", "left"), [(10, 1), (3, 4), (100, 0)])
+def test_steps_in_a_row_show_one_that_is_left_out_by_its_number(x, every, left):
+    out, count = np.empty_like(x), [every // 2]
+
+    def step():
+        count[0] += 1
+        if count[0] % every:
+            np.tanh(x, out=out)
+
+    found = Auditor(workload(step, lambda: {"out": out}, x), keep_bytes=0).in_a_row(step, seconds=5.0)
+    assert (found.steps, found.left_out) == (12, left)
+
+
+def test_steps_in_a_row_accuse_no_honest_step(x):
+    """Neither one that returns a new array, nor one whose answer is what is written over bools, nor a state."""
+    made = [np.tanh(x)]
+    new = workload(lambda: made.__setitem__(0, np.tanh(x)), lambda: {"out": made[0]}, x)
+    true = np.empty(x.shape, bool)
+    mask = workload(lambda: np.greater(x, -1e9, out=true), lambda: {"true": true}, x)
+    state = replace(workload(lambda: np.add(x, 1, out=x), lambda: {"x": x}, None), poison=False, kept_outputs="a state")
+    came = [Auditor(each, keep_bytes=0).in_a_row(each.step, seconds=5.0) for each in (new, mask, state)]
+    assert [(found.steps, found.left_out) for found in came] == [(12, 0), (12, 0), (0, 0)]
+    assert Auditor(new, keep_bytes=0).in_a_row(new.step, seconds=0.0).steps == 0
 
 
 @pytest.mark.parametrize("kind", ["float64", "float32", "float16"])

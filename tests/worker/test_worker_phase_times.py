@@ -89,6 +89,17 @@ def test_of_an_audit_the_last_call_of_outputs_counts_and_what_it_exceeds_the_sho
     assert times.sums() == {"outputs": PhaseTime(2, 8, 4), "pending": PhaseTime(2, 5, 2)}
 
 
+def test_of_an_audit_the_longest_call_of_inputs_counts(watch):
+    times = PhaseTimes()
+    metered = times.metered(made(inputs=watch.working(50, 1, 9, 4, 2, 4, give={})))
+    metered.inputs()
+    for calls in (3, 2):
+        with times.audit():
+            for _ in range(calls):
+                metered.inputs()
+    assert times.sums() == {"inputs": PhaseTime(2, 13, 6.5)}
+
+
 def test_outputs_that_compute_when_they_are_read_do_so_within_their_call(watch):
     class Computing(Mapping):
         __iter__ = lambda self: iter(["out"])  # noqa: E731
