@@ -97,3 +97,10 @@ def test_large_inputs_accuse_no_honest_pair(sides):
     answers = [[Auditor(each, keep_bytes=0).wide(5, lambda each=each: run(each))] for each in (before, after)]
     check = Check("tolerance", rtol=pair.rtol or None, atol=pair.atol or None)
     assert wide_fault(*answers, check, names=("before", "after")) == ""
+
+
+def test_steps_in_a_row_accuse_no_honest_pair(sides):
+    _, before, after = sides
+    for each in (before, after):
+        found = Auditor(each, keep_bytes=0).in_a_row(lambda each=each: run(each), seconds=5.0)
+        assert (found.left_out, found.steps > 0) == (0, each.poison)
