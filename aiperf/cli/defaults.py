@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from aiperf.errors import UserError, usage
-from aiperf.scenario.wording import allowed, nearest
+from aiperf.scenario.wording import allowed, closest, nearest
 
 DEFAULTS = {
     "precision": "quick, standard, rigorous, or a file",
@@ -33,6 +33,12 @@ DEFAULTS = {
     "config": "configuration of a gate: a name or a file",
 }
 """Option without its dashes -> what it takes."""
+OTHER_VARIABLES = (
+    *("AIPERF_STATE", "AIPERF_SCRATCH", "AIPERF_NSYS", "AIPERF_NCU", "AIPERF_PERF", "AIPERF_LIBS", "AIPERF_NVTX"),
+    *("AIPERF_CUPTI", "AIPERF_GITLAB_TOKEN", "AIPERF_COMMIT", "AIPERF_REPOSITORY", "AIPERF_JOIN_TIMEOUT"),
+    "AIPERF_NODE_SCRATCH",
+)
+"""Variables that are the default of no option: those that users meet, and those that aiperf itself sets."""
 CHANGE_A_RUN = ("precision", "budget", "seed", "pin", "peaks", "timeout", "host-check")
 """Those that say how is measured: a run records where they came from."""
 _FILE = "pyproject.toml"
@@ -91,6 +97,19 @@ def read_defaults(folder: Path, environ: Mapping[str, str]) -> Defaults:
         if text := environ.get(variable(option)):
             values[option], sources[option] = text, variable(option)
     return Defaults(values, sources)
+
+
+def misspelt(environ: Mapping[str, str]) -> list[str]:
+    """A sentence on each variable that is nearly one of aiperf's; others may be anybody's own."""
+    prefix = variable("")
+    known = {name.removeprefix(prefix) for name in (*map(variable, DEFAULTS), *OTHER_VARIABLES)}
+    met = {name.removeprefix(prefix) for name in environ if name.startswith(prefix)} - known
+    meant = {name: closest(name, known) for name in sorted(met)}
+    return [
+        f"{prefix}{name} is set, and aiperf reads no such variable. Did you mean {prefix}{other}?"
+        for name, other in meant.items()
+        if other
+    ]
 
 
 def _project(folder: Path) -> Path | None:

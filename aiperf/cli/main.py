@@ -18,7 +18,7 @@ import typer
 import typer.core
 
 from aiperf import __version__
-from aiperf.cli.defaults import Defaults, InForce, read_defaults
+from aiperf.cli.defaults import Defaults, InForce, misspelt, read_defaults
 from aiperf.cli.examples import help_epilog
 from aiperf.cli.namesake import refuse_namesake
 from aiperf.cli.resources import MORE_RESOURCES, is_exhausted
@@ -208,6 +208,8 @@ def _outcome() -> int:
         with interruptible():
             refuse_namesake()
             _State.defaults = read_defaults(Path.cwd(), os.environ)
+            for sentence in misspelt(os.environ):
+                print(sentence, file=sys.stderr)
             app()
     except UserError as error:
         print_faults(error)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 import typer
 from cli_user import User
 
-from aiperf.cli.defaults import DEFAULTS, read_defaults, variable
+from aiperf.cli.defaults import DEFAULTS, misspelt, read_defaults, variable
 from aiperf.cli.main import COMMANDS, app
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -72,6 +76,21 @@ def test_a_refused_value_says_where_it_came_from(here, project, monkeypatch):
 def test_a_file_of_another_tool_is_left_alone(here, project):
     project.write("pyproject.toml", "[tool.other]\nprecision = 3\n")
     assert here("list", "copy").code == 0
+
+
+def test_a_variable_that_is_nearly_one_of_them_is_told_and_one_of_somebody_else_is_not(here, monkeypatch):
+    monkeypatch.setenv("AIPERF_RESULT", "elsewhere")
+    monkeypatch.setenv("AIPERF_MY_OWN_MARK", "1")
+    told = here("list", "--json")
+    assert told.err == "AIPERF_RESULT is set, and aiperf reads no such variable. Did you mean AIPERF_RESULTS?\n"
+    assert (told.code, json.loads(told.out) is not None) == (0, True)
+
+
+def test_no_variable_that_aiperf_sets_for_its_own_processes_is_taken_for_a_misspelt_one():
+    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "aiperf").rglob("*.py")]
+    named = {name for text in texts for name in re.findall(r"AIPERF_[A-Z_]*[A-Z]", text)}
+    assert "AIPERF_NODE_SCRATCH" in named
+    assert misspelt(dict.fromkeys(named, "1")) == []
 
 
 def test_every_option_with_a_default_is_one_of_a_command() -> None:

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from aiperf.errors import UserError
 from aiperf.scenario import signature as module
+from aiperf.scenario import source
 from aiperf.scenario.binding import bind, convert, entry_annotation, missing
 from aiperf.scenario.signature import families, lacking, read_signature, resolve_workload
 from aiperf.units import InvalidValue
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
 def shipped(tmp_path, monkeypatch):
     """A folder of shipped workloads of this test's own."""
     (tmp_path / "w").mkdir()
-    monkeypatch.setattr(module, "workload_folder", lambda: tmp_path / "w")
+    for each in (module, source):
+        monkeypatch.setattr(each, "workload_folder", lambda: tmp_path / "w")
     return tmp_path / "w"
 
 
@@ -140,6 +146,18 @@ def test_static_and_class_methods_are_functions_and_what_only_an_import_shows_ta
 def test_a_module_beside_the_scenario_is_its_file(folder):
     assert resolve_workload("bench:copy", base=folder)[0] == f"{folder}/bench.py:copy"
     assert resolve_workload("json:loads", base=folder) == ("json:loads", None, "loads")
+
+
+def test_a_name_that_an_installed_module_clearly_lacks_is_refused_and_nothing_is_imported_for_it(folder):
+    for workload in ("os.path:join", "numpy.linalg:solve", "math:sqrt", "nowhere:f", "torch.nn.functional:relu"):
+        assert read_signature(workload, base=folder).open
+    for workload, near in (("os.path:joinn", "join"), ("json:dumpps", "dumps"), ("colorsys:rgb_to_hsvv", "rgb_to_hsv")):
+        with pytest.raises(UserError, match=f"has no function {workload.partition(':')[2]}") as told:
+            read_signature(workload, base=folder)
+        assert near in str(told.value.faults[0])
+    code = "import sys; from pathlib import Path; from aiperf.scenario.signature import read_signature as read\n"
+    code += "read('torch.nn.functional:relu', base=Path('.')); print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT).stdout == "False\n"
 
 
 def test_aliases_that_go_in_circles_end(folder):

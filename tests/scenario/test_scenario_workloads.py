@@ -8,7 +8,7 @@ import pytest
 
 from aiperf.errors import UserError
 from aiperf.paths import workload_folder
-from aiperf.scenario import signature, workloads
+from aiperf.scenario import signature, source, workloads
 from aiperf.scenario.find import Listing, list_scenarios
 from aiperf.scenario.signature import read_signature, shipped_workloads
 from aiperf.scenario.workloads import describe_workload, list_workloads
@@ -37,7 +37,7 @@ def shipped(tmp_path, monkeypatch):
     """A family with two workloads, and one that lends its only one from a private module."""
     folder = tmp_path / "w"
     folder.mkdir()
-    for module in (signature, workloads):
+    for module in (signature, source, workloads):
         monkeypatch.setattr(module, "workload_folder", lambda: folder)
     for family in ("transfer", "memory"):
         (folder / family).mkdir()
