@@ -18,8 +18,8 @@ def note_sentence(note: Note) -> str:
     return _SENTENCES[note.code](note.values)
 
 
-OF_PROGRAMS: frozenset[NoteCode] = frozenset(
-    {"sliced", "uneven_runs", "first_run_slower", "prints_otherwise", "memory_below", "no_cpu_time"}
+BELOW_THE_ROW: frozenset[NoteCode] = frozenset(
+    {"same_sides", "sliced", "uneven_runs", "first_run_slower", "prints_otherwise", "memory_below", "no_cpu_time"}
 )
 """Notes that stand below the row of a case, because its numbers are read wrong without them."""
 
@@ -196,6 +196,7 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
     "invariant_changed": _invariant_changed,
     "temperature": _temperature,
     "same_code": _same_code,
+    "same_sides": lambda v: f"{' and '.join(v['sides'])} are the same: what they differ by is noise",
     "latencies_missing": lambda v: (
         f"series {v.get('series', 'latency')} is not compared: some launch of {' and '.join(v['sides'])} has none"
     ),

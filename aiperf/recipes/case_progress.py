@@ -6,7 +6,7 @@ What must not live here: measuring, deciding when to stop, reaching a verdict.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from aiperf.analysis.drift import drift_note, drifts
@@ -115,6 +115,7 @@ def _notes(state: CaseProgress) -> tuple[Note, ...]:
     found = drifts(state.case, state.pairs, least=state.delta / 2) if state.results else ()
     moved = (drift_note(found, sides=len(state.case.sides)), *invariant_notes(state.pairs))
     built = (
+        same_sides_note(state.case) if state.results else None,
         same_code_note(state.pairs),
         *latency_notes(state.pairs, state.case),
         *program_notes(state.pairs, state.case),
@@ -123,6 +124,13 @@ def _notes(state: CaseProgress) -> tuple[Note, ...]:
     outside = (*outside, *first_notes(state.pairs, state.case), *elsewhere_notes(state.pairs, state.case))
     built = (*built, *outside, *unverified_notes(state.pairs, state.case))
     return tuple(note for note in (state.ending, *moved, *built) if note is not None)
+
+
+def same_sides_note(case: Case) -> Note | None:
+    """That every side is asked for the same, as a workload alone is, which is held against itself."""
+    if len({repr(replace(side, name="")) for side in case.sides}) > 1:
+        return None
+    return Note("same_sides", {"sides": [side.name for side in case.sides]})
 
 
 def same_code_note(pairs: Sequence[Pair]) -> Note | None:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 NoteCode = Literal[
     "verdict_reached", "narrow_enough", "most_pairs", "budget_spent", "ended_at_look", "voided", "host_unfit",
-    "drift", "invariant_moved", "invariant_changed", "temperature", "same_code",
+    "drift", "invariant_moved", "invariant_changed", "temperature", "same_code", "same_sides",
     "latencies_missing", "latencies_few", "latencies_zero", "latency_bounds", "units_missing",
     "not_launched",
     "no_cpu_time", "memory_below",

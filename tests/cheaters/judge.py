@@ -23,7 +23,7 @@ PLAIN_NOTES = frozenset({
     "verdict_reached", "narrow_enough", "most_pairs", "budget_spent", "ended_at_look", "voided", "host_unfit", "drift",
     "invariant_moved", "invariant_changed", "temperature", "latencies_missing", "latencies_few", "latencies_zero",
     "latency_bounds", "units_missing", "not_launched",
-    "no_cpu_time", "memory_below", "text", "same_code", "sliced", "no_verdict_in_reach",
+    "no_cpu_time", "memory_below", "text", "same_code", "same_sides", "sliced", "no_verdict_in_reach",
     "source_figures",
 })  # fmt: skip
 """Codes of notes that say nothing about trust in a side."""

@@ -12,8 +12,8 @@ from aiperf.analysis.notes import note_sentence, note_sentences
 from aiperf.errors import AiperfError, usage
 from aiperf.launch.gang import LaunchSkipped
 from aiperf.recipes.case import advance, interrupt, look, new_state, reject_case
-from aiperf.recipes.case_progress import CaseProgress, Noise, same_code_note, skipped_record, to_record
-from aiperf.records import CheckResult, Latencies, Note, Pair, Side, Watch
+from aiperf.recipes.case_progress import CaseProgress, Noise, same_code_note, same_sides_note, skipped_record, to_record
+from aiperf.records import Case, Check, CheckResult, Latencies, Note, Pair, Side, Watch
 
 
 def begin(tau: float = 0.0, *, seed: int = 0, name: str = "s", **measure) -> CaseProgress:
@@ -308,6 +308,15 @@ def test_sides_of_one_machine_code_launched_alike_are_told_to_differ_by_nothing(
     assert note_sentence(note) == f"before and three {same}; so are one and two"
     assert same_code_note(of(before=None, after=None)) is None
     assert same_code_note([]) is None
+
+
+def test_sides_that_are_asked_for_the_same_are_said_to_be():
+    sides = (Side("before", "linalg.matmul", {"n": 8}), Side("after", "linalg.matmul", {"n": 8}))
+    case = Case("s", "s", "", "", sides, check=Check("tolerance"))
+    assert note_sentence(same_sides_note(case)) == "before and after are the same: what they differ by is noise"
+    slower = replace(case, sides=(sides[0], replace(sides[1], slowdown=0.05)))
+    assert same_sides_note(slower) is None
+    assert same_sides_note(replace(case, sides=(sides[0], replace(sides[1], params={"n": 9})))) is None
 
 
 def test_what_is_said_to_come_up_to_the_next_look_is_what_is_measured() -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from aiperf.analysis.metrics import DEFAULT_METRIC
-from aiperf.analysis.notes import OF_PROGRAMS, note_sentence
+from aiperf.analysis.notes import BELOW_THE_ROW, note_sentence
 from aiperf.analysis.rows import ComparisonRow, row_fields
 from aiperf.analysis.unverified import unexplained
 from aiperf.records import CaseRecord, Failure, HostFinding, Result, RunRecord
@@ -202,14 +202,14 @@ def run_verdict_text(row: RunRow) -> str:
 
 
 def failure_sentence(failure: Failure) -> str:
-    """``before, set-up: CUDA out of memory; stderr kept``; of a failed program with the last line of its stderr."""
+    """``before, set-up: CUDA out of memory; aiperf show has its stderr``; of a program with the last line of it."""
     place = ", ".join(p for p in (failure.side, failure.phase) if p)
     rank = f" (rank {failure.rank})" if failure.rank is not None else ""
-    kept = "; stderr kept" if failure.stderr_tail else ""
-    kept += "; what it printed kept" if failure.stdout_tail else ""
+    tails = (("its stderr", failure.stderr_tail), ("what it printed", failure.stdout_tail))
+    kept = " and ".join(name for name, tail in tails if tail)
     lines = failure.stderr_tail.splitlines() if failure.kind == "error" and failure.exit_status else []
     last = next((f": {cut_to(words, _LAST_WORDS)}" for line in reversed(lines) if (words := clean(line))), "")
-    return f"{place}{rank}: {clean(failure.message).rstrip('.')}{last}{kept}"
+    return f"{place}{rank}: {clean(failure.message).rstrip('.')}{last}{f'; aiperf show has {kept}' if kept else ''}"
 
 
 def _rows(record: CaseRecord) -> list[RunRow]:
@@ -281,7 +281,7 @@ def _is_last(record: CaseRecord, result: Result) -> bool:
 
 
 def _notes(record: CaseRecord) -> tuple[str, ...]:
-    return tuple(clean(note_sentence(note)) for note in record.notes if note.code in OF_PROGRAMS)
+    return tuple(clean(note_sentence(note)) for note in record.notes if note.code in BELOW_THE_ROW)
 
 
 def _unverified(record: CaseRecord, result: Result) -> str:
