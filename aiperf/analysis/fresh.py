@@ -20,6 +20,8 @@ LEAST_LOSS = 0.08
 LOST_SHARE = 0.5
 """Of the advantage. Real work may gain from inputs that it has met - branches that a CPU has learnt - but not most of
 its advantage."""
+IN_MOST = 0.5
+"""Of the loss, that all but a quarter of the pairs show; of three, all of them."""
 STANDARD_ERRORS = 4.0
 LEAST_ERROR = 0.01
 FEW = 2.0
@@ -40,6 +42,10 @@ class _Singles:
     by_medians: float
     """fresh - again by the medians of each pair, not by the lower quartiles: of a few readings both scatter, by chance
     seldom to the same side."""
+
+    in_most: float
+    """fresh - again that nearly every pair shows: what the host does to all readings of one pair, as where it takes the
+    page cache away, another pair does not repeat."""
 
     @property
     def penalty(self) -> float:
@@ -70,7 +76,8 @@ def _loss(mine: _Singles, theirs: _Singles, name: str) -> Note | None:
     advantage, loss = theirs.again - mine.again, mine.penalty - theirs.penalty
     error = max(LEAST_ERROR, math.hypot(mine.error, theirs.error))
     least = max(LEAST_LOSS, LOST_SHARE * advantage, STANDARD_ERRORS * error)
-    if advantage < LEAST_ADVANTAGE or loss < least or mine.penalty_s < LEAST_SECONDS:
+    rare = mine.in_most < IN_MOST * mine.penalty
+    if rare or advantage < LEAST_ADVANTAGE or loss < least or mine.penalty_s < LEAST_SECONDS:
         return None
     return Note("fresh_inputs", {"side": name, "fresh_s": math.exp(mine.fresh), "repeated_s": math.exp(mine.again)})
 
@@ -85,7 +92,8 @@ def _side(pairs: Sequence[Pair], name: str) -> _Singles | None:
     fresh, again = (statistics.fmean(_typical(both[i]) for both in logs) for i in (0, 1))
     by_medians = statistics.fmean(statistics.median(both[0]) - statistics.median(both[1]) for both in logs)
     few = 1 + FEW / min(sum(len(both[i]) for both in logs) for i in (0, 1))
-    return _Singles(fresh, again, few * math.sqrt(squares) / len(logs), by_medians)
+    by_pair = [_typical(both[0]) - _typical(both[1]) for both in logs]
+    return _Singles(fresh, again, few * math.sqrt(squares) / len(logs), by_medians, _typical(by_pair))
 
 
 def _typical(values: Sequence[float]) -> float:

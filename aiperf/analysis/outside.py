@@ -63,7 +63,8 @@ def phase_notes(pairs: Sequence[Pair], case: Case) -> Iterator[Note]:
             "outputs": max(OUTPUTS_FLOOR_S, SHARE * step),
         }
         for phase in ("inputs", "redraw"):
-            floors[phase] = max(PENDING_FLOOR_S, SHARE * step) if _phase(used, base, phase) else math.inf
+            other = _phase(used, base, phase)
+            floors[phase] = max(PENDING_FLOOR_S, SHARE * step, SHARE * other) if other else math.inf
         for phase, floor in floors.items():
             own, other = (_phase(used, name, phase) for name in (side, base))
             if own - other > floor:

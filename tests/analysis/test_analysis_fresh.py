@@ -71,6 +71,15 @@ def test_honest_sides_with_a_true_advantage_are_not_found(noise: float) -> None:
     assert sum(one is not None for one in flagged) <= 3
 
 
+def test_one_pair_whose_new_inputs_met_a_slow_host_is_no_finding() -> None:
+    """Seen of a page cache that the host took away: 9 and 52 ms on new inputs, 9 and 8 ms on known ones."""
+    first, second = pairs(before=(9.4e-3, 9.5e-3), after=(52e-3, 53e-3), count=2, readings=3)
+    slow = replace(second.runs[0], fresh_s=(66e-3, 57e-3, 52e-3), again_s=(17e-3, 8.6e-3, 7.9e-3))
+    disturbed = replace(second, runs=(slow, second.runs[1]))
+    assert fresh_note([first, disturbed], CASE, "after") is None
+    assert fresh_note([disturbed, disturbed], CASE, "after") is not None
+
+
 def test_three_readings_whose_shortest_was_by_chance_on_known_inputs_are_no_finding() -> None:
     """Seen of a side with a thread on a busy host: its shortest of three was on known inputs in both pairs."""
     made = pairs(before=(0.117, 0.117), after=(0.115, 0.115), noise=0.0)
