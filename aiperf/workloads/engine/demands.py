@@ -60,7 +60,7 @@ def draw_demands(asked: SimpleNamespace, seed: int) -> tuple[Demand, ...]:
     elif asked.lengths == "shifting":
         new = [asked.new_tokens[number >= count // 2] for number in range(count)]
     elif asked.lengths == "tails":
-        new = [asked.new_tokens[_LONG_OF_FOUR[number % 4]] for number in range(count)]
+        new = [asked.new_tokens[int(place < count // 4)] for place in draw.permutation(count)]
     times = _times(asked.arrivals, asked.rate / asked.repeats, count, draw)
     place = draw.permutation(count)
     urgent = place < round(asked.urgent * count)
