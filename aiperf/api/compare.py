@@ -29,7 +29,10 @@ from aiperf.report.summary import summary_line
 from aiperf.report.views.run_rows import build_rows
 from aiperf.report.views.run_table import run_page
 from aiperf.scenario.checks import check_of
+from aiperf.scenario.signature import read_signature
+from aiperf.scenario.wording import allowed
 from aiperf.settings import Settings
+from aiperf.units import InvalidValue, parse_time
 
 _WIDTH = 120
 
@@ -98,7 +101,7 @@ def compare(
     check: str | Mapping[str, Any] = "tolerance",
     precision: str = "standard",
     threshold: float | None = None,
-    budget: float | None = None,
+    budget: float | str | None = None,
     seed: int = 0,
     name: str = "",
     results: str | Path = "results",
@@ -116,7 +119,7 @@ def compare(
     ``args``, ``kwargs``: what ``setup`` is given besides the seed, or else what both functions are given; pickled.
     ``check``: ``tolerance``, ``bitwise``, ``{"rtol": 1e-3}`` or ``{"kind": "none", "reason": "..."}``.
     ``precision``: quick, standard or rigorous; ``threshold``: smallest share that matters, e.g. 0.02; ``budget``:
-    seconds at most, but for the first look; ``name``: of the case in the stored run under ``results``.
+    seconds or ``"2min"`` at most, but for the first look; ``name``: of the case in the stored run under ``results``.
 
     Raises ValueError for what cannot be compared, with what to do, and KeyboardInterrupt after what was measured is
     saved.
@@ -135,6 +138,7 @@ def compare(
             name=name,
         )
         settings = settings_of(precision, threshold=threshold, budget=budget, seed=seed, results=Path(results))
+        _refuse_without_arguments(functions)
         outcome = run_functions(
             functions,
             host=read_host(),
@@ -171,7 +175,9 @@ def compared(outcome: RunOutcome) -> Compared:
     )
 
 
-def settings_of(precision: str, *, threshold: float | None, budget: float | None, seed: int, results: Path) -> Settings:
+def settings_of(
+    precision: str, *, threshold: float | None, budget: float | str | None, seed: int, results: Path
+) -> Settings:
     """Settings of a measurement that a program asks for. Raises UserError."""
     level = load_precision(precision)
     if threshold is not None:
@@ -179,10 +185,30 @@ def settings_of(precision: str, *, threshold: float | None, budget: float | None
             raise usage(f"threshold={threshold:g} is not a share between 0 and 1.", "Write 0.02 for 2 %.")
         level = replace(level, delta=threshold, width=threshold / 2)
     if budget is not None:
-        if not budget > 0:
-            raise usage(f"budget={budget:g} is not a number of seconds above 0.", "Write 30 for half a minute.")
-        level = replace(level, case_seconds=float(budget))
+        level = replace(level, case_seconds=_seconds(budget))
     return Settings(precision=level, seed=seed, results=results)
+
+
+def _refuse_without_arguments(functions: Functions) -> None:
+    """Raise UserError for the first function that cannot be called without any, where none are given."""
+    if functions.setup or functions.args or functions.kwargs:
+        return
+    for role, function in (("before", functions.before), ("after", functions.after)):
+        signature = read_signature(function, base=Path.cwd())
+        needed = [name for name in signature.parameters if name not in signature.defaults]
+        if needed and not signature.open:
+            what = f"{role}: {function.rpartition(':')[2]} takes {allowed(needed)}, and no arguments are given."
+            raise usage(what, "Pass args=(...), kwargs={...}, or setup=function, which makes them from a seed.")
+
+
+def _seconds(budget: float | str) -> float:
+    try:
+        seconds = parse_time(budget) if isinstance(budget, str) else float(budget)
+    except InvalidValue as error:
+        raise usage(f"budget: {error.what}", error.hint or 'Write 30 or "30s".') from None
+    if not seconds > 0:
+        raise usage(f"budget={seconds:g} is not a number of seconds above 0.", "Write 30 for half a minute.")
+    return seconds
 
 
 def worded(error: UserError) -> str:

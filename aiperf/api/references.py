@@ -5,6 +5,7 @@ What must not live here: importing anything, and calling the function.
 
 from __future__ import annotations
 
+import builtins
 import functools
 import os
 import sys
@@ -16,6 +17,7 @@ from typing import Any
 
 from aiperf.errors import UserError, usage
 from aiperf.scenario.signature import read_signature, resolve_workload
+from aiperf.scenario.wording import shown
 
 Function = Callable[..., Any] | str
 """A function of a module or file, or its name: ``"file.py:function"``, ``"module:function"``."""
@@ -32,8 +34,12 @@ def reference_of(function: Function, *, role: str = "function") -> str:
     ``role`` is what the caller names it, for messages: before, after, setup.
     """
     if isinstance(function, str):
+        if ":" not in function:
+            hint = 'Pass the function itself, without calling it, or a text such as "mine.py:parse".'
+            raise usage(f"{role}: {shown(function)} names no function.", hint)
         reference, path, _ = resolve_workload(function, base=Path.cwd())
-        if path is not None and not read_signature(function, base=Path.cwd()).plain:
+        signature = read_signature(function, base=Path.cwd())
+        if path is not None and not signature.plain:
             raise usage(f"{role}: {function} makes a Workload.", "Name it in a scenario, as workload.")
         return reference
     if not callable(function):
@@ -98,12 +104,18 @@ def _library_folders() -> tuple[str, ...]:
     return tuple({paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
+def _is_interactive() -> bool:
+    """Whether this is a notebook or a prompt."""
+    return hasattr(sys, "ps1") or "get_ipython" in vars(builtins)
+
+
 def _nameless(function: Any, role: str) -> UserError:
     shown = str(getattr(function, "__name__", type(function).__name__))
     name = shown if shown.isidentifier() else "run"
     if shown == "<lambda>":
         what = f"{role}: a lambda has no name by which a fresh process could import it."
-        return usage(what, f"Write def {name}(...): return ... in a file. {_WAY_OUT.format(name=name)}")
+        in_cell = f" {_WAY_OUT.format(name=name)}" if _is_interactive() else ""
+        return usage(what, f"Write def {name}(...): return ... at the top of a file and pass {name}.{in_cell}")
     if "<locals>" in str(getattr(function, "__qualname__", "")):
         what = f"{role}: {shown} is defined inside another function, where a fresh process cannot import it."
         return usage(what, "Move it to the top of its file.")

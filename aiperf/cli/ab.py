@@ -34,7 +34,6 @@ from aiperf.cli.options import (
     ResumeOption,
     SeedOption,
     StrictOption,
-    TimeoutOption,
     in_results,
     make_settings,
     not_together,
@@ -100,7 +99,10 @@ _Budget = Annotated[
     ),
 ]
 _PROGRAM_SECONDS = 40
-_Delta = Annotated[float | None, typer.Option("--delta", help="Smallest relative difference that matters, e.g. 0.02.")]
+_Delta = Annotated[
+    float | None, typer.Option("--delta", "--threshold", help="Smallest relative difference that matters; 0.02 is 2 %.")
+]
+_Timeout = Annotated[str, typer.Option("--timeout", help="Longest run of a program, 10min by default.")]
 _SameOutput = Annotated[bool, typer.Option("--same-output", help="Require that all print the same bytes.")]
 
 
@@ -129,7 +131,7 @@ def ab(
     results: ResultsOption = DEFAULT_RESULTS,
     resume: ResumeOption = "",
     pin: PinOption = "auto",
-    timeout: TimeoutOption = "",
+    timeout: _Timeout = "",
     host_check: HostCheckOption = HostCheck.warn,
     strict: StrictOption = None,
     quiet: QuietOption = False,

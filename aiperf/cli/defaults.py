@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from aiperf.errors import UserError, usage
-from aiperf.scenario.wording import allowed, closest, nearest
+from aiperf.scenario.wording import allowed, closest, nearest, shown
 
 DEFAULTS = {
     "precision": "quick, standard, rigorous, or a file",
@@ -41,6 +41,7 @@ OTHER_VARIABLES = (
 """Variables that are the default of no option: those that users meet, and those that aiperf itself sets."""
 CHANGE_A_RUN = ("precision", "budget", "seed", "pin", "peaks", "timeout", "host-check")
 """Those that say how is measured: a run records where they came from."""
+_TRUTHS, _TRUE_OR_FALSE = ("peaks", "quiet"), ("true", "false", "1", "0", "yes", "no", "on", "off", "t", "f", "y", "n")
 _FILE = "pyproject.toml"
 _TABLE = "tool.aiperf"
 
@@ -95,6 +96,8 @@ def read_defaults(folder: Path, environ: Mapping[str, str]) -> Defaults:
     values, sources = dict(found), dict.fromkeys(found, str(path))
     for option in DEFAULTS:
         if text := environ.get(variable(option)):
+            if option in _TRUTHS and text.lower() not in _TRUE_OR_FALSE:
+                raise usage(f"{shown(text)} is not true or false.", where=variable(option))
             values[option], sources[option] = text, variable(option)
     return Defaults(values, sources)
 

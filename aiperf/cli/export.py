@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from aiperf.cli.options import DEFAULT_RESULTS, ResultsOption, with_format
+from aiperf.errors import usage
 from aiperf.report.layout.formats import OutputFormat
 from aiperf.report.numbers import clean, counted
 from aiperf.store.export import STDOUT, choose_runs, export_table
@@ -22,7 +23,9 @@ from aiperf.store.tables.measured import COMPARISONS
 @with_format(OutputFormat.csv, OutputFormat.json)
 def export(
     form: OutputFormat,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Output file: .parquet, .csv or .json; - for stdout.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Output file: .parquet, .csv or .json; - for stdout.")
+    ] = None,
     runs: Annotated[
         list[str], typer.Argument(metavar="[RUN...]", help="Run names, run folders or latest (the default).")
     ] = [],  # noqa: B006
@@ -42,10 +45,12 @@ def export(
 
     The ending of the file names its format; --format is that of --output -.
     """
+    if output is None:
+        raise usage("is missing.", "For example: aiperf export -o runs.parquet", where="--output")
     table = table_named(what, where="--what")
     chosen, problems = choose_runs(runs, every=every, results=Path(results))
     to = sys.stdout if str(output) == STDOUT else output
     done = export_table(chosen, table, to, clean=clean, form=form.value, force=force)
     for problem in (*problems, *done.problems):
         print(problem, file=sys.stderr)
-    print(f"{output}: {done.rows} rows ({table.name}) of {counted(done.runs, 'run')}", file=sys.stderr)
+    print(f"{output}: {counted(done.rows, 'row')} ({table.name}) of {counted(done.runs, 'run')}", file=sys.stderr)

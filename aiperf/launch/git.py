@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -170,16 +171,26 @@ def _refuse_dirty_submodules(repo: Path) -> None:
             raise CheckoutFailed(f"the submodule {fields[8]} has changes that are not committed: commit them there")
 
 
+def _commits(repo: Path, ref: str) -> int:
+    """How many commits lead to ``ref``; 0 where there is no such."""
+    try:
+        return int(git(repo, "rev-list", "--count", "--end-of-options", ref))
+    except (CheckoutFailed, ValueError):
+        return 0
+
+
 def _instead(repo: Path, ref: str) -> str:
     try:
         listed = git(repo, "for-each-ref", "--format=%(refname:short)", "refs/heads", "refs/tags", "refs/remotes")
         shallow = git(repo, "rev-parse", "--is-shallow-repository").strip() == "true"
     except CheckoutFailed:
         return ""
+    if shallow:
+        return "This clone is shallow: fetch the commit first, e.g. git fetch --unshallow."
     names = [*listed.split(), "HEAD", WORKING_TREE]
+    if count := _commits(repo, re.split("[~^]", ref)[0]) if re.search("[~^]", ref) else 0:
+        return f"The history of {re.split('[~^]', ref)[0]} has {count} commit{'' if count == 1 else 's'}."
     remote = next((n for n in names if n.endswith(f"/{ref}")), "")
     close = f"Did you mean {remote}?" if remote else nearest(ref, names)
-    if not close and shallow:
-        return "This clone is shallow: fetch the commit first, e.g. git fetch --unshallow."
     more = ", …" if len(names) > _SHOWN_REFS else ""
     return close or f"It has {allowed(names[:_SHOWN_REFS])}{more}."

@@ -48,7 +48,9 @@ def _check_only(scenario: Scenario, axes: Mapping[str, tuple[Any, ...]], wanted:
     faults = []
     for key, texts in wanted.items():
         if key not in axes:
-            hint = nearest(key, axes) or f"Its axes: {allowed(axes) or 'none'}."
+            hint = nearest(key, axes) or (
+                f"Its axes: {allowed(axes)}." if axes else "It has no axes: leave --only out."
+            )
             faults.append(Fault("", f"{scenario.name} has no axis {key}.", hint))
             continue
         values = [axis_text(v) for v in axes[key]]

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from aiperf.errors import UserError, usage
+from aiperf.errors import UserError
 from aiperf.paths import YAML_SUFFIXES, config_file, config_names
 from aiperf.records import Case, LatencyMetric
 from aiperf.scenario.document import KeyPath, read_document
 from aiperf.scenario.keys import KeyReader
 from aiperf.scenario.program_metrics import METRIC_NAME
 from aiperf.scenario.text import axis_text
-from aiperf.scenario.wording import allowed, arranged, nearest, shown, shown_path
+from aiperf.scenario.wording import allowed, arranged, nearest, shown, shown_path, unknown_config
 
 OnInconclusive = Literal["pass", "warn", "fail"]
 DEFAULT_GATE = "default"
@@ -92,8 +92,7 @@ def load_gate(name: str) -> GateConfig:
     """Gate from ``configs/gates/NAME.yaml`` or from a path. Raises UserError with every fault of the file."""
     path = config_file("gates", name)
     if not path.is_file():
-        known = ", ".join(config_names("gates"))
-        raise usage(f'gate "{name}" is not known.', f"Choose one of {known}, or the path of a file like them.")
+        raise unknown_config("gate", name, config_names("gates"))
     reader = _GateReader(read_document(path), kind="gate")
     config = reader.config()
     if reader.faults:

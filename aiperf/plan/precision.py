@@ -10,11 +10,11 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from aiperf.errors import UserError, usage
+from aiperf.errors import UserError
 from aiperf.paths import config_file, config_names
 from aiperf.scenario.document import Document, read_document
 from aiperf.scenario.keys import KeyReader
-from aiperf.scenario.wording import arranged, nearest
+from aiperf.scenario.wording import arranged, nearest, unknown_config
 from aiperf.settings import Precision
 
 _LONGEST_S = 30 * 24 * 3600.0
@@ -29,8 +29,7 @@ def load_precision(name: str) -> Precision:
     """Precision from ``configs/measure/NAME.yaml`` or from a path to such a file. Raises UserError with every fault."""
     path = config_file("measure", name)
     if not path.is_file():
-        known = ", ".join(config_names("measure"))
-        raise usage(f'precision "{name}" is not known.', f"Choose one of {known}, or the path of a file like them.")
+        raise unknown_config("precision", name, config_names("measure"))
     reader = _PrecisionReader(_document(path), kind="precision")
     values = reader.settings()
     if reader.faults:

@@ -44,7 +44,9 @@ def comment_place(environ: Mapping[str, str]) -> CommentPlace | None:
     Raises UserError outside GitHub Actions and GitLab CI, and without the right to comment.
     """
     if environ.get("GITHUB_ACTIONS") == "true":
-        if not (number := _pull_request(Path(environ.get("GITHUB_EVENT_PATH", "")))):
+        if not environ.get("GITHUB_EVENT_PATH"):
+            raise usage("the variable GITHUB_EVENT_PATH is not set.", "Run this in a job of a pull request.")
+        if not (number := _pull_request(Path(environ["GITHUB_EVENT_PATH"]))):
             return None
         api = f"{environ.get('GITHUB_API_URL', 'https://api.github.com')}/repos/{environ.get('GITHUB_REPOSITORY', '')}"
         headers = {"Accept": "application/vnd.github+json", "Authorization": f"Bearer {_token(environ, 'github')}"}

@@ -224,7 +224,12 @@ def _measured(record: CaseRecord) -> list[str]:
     voided = len(record.pairs) - len(used)
     again = f"; {voided} more were voided" if voided else ""
     said = [f"{len(used)} pairs{again}. {order}." if order else f"{len(used)} pairs{again}."]
-    said += measure_sentences(record.case.measure, programs=record.case.is_command, metrics=record.case.program_metrics)
+    said += measure_sentences(
+        record.case.measure,
+        gpus=record.case.needs.gpus,
+        programs=record.case.is_command,
+        metrics=record.case.program_metrics,
+    )
     said += program_sentences(record)
     said += placement_sentences(record)
     said += [_span(record), *_phases(record)]

@@ -67,6 +67,6 @@ def _case_lines(measurement: Measurement) -> Iterator[str]:
     several = len(measurement.record.case.sides) > 2
     for row in _primary_rows(measurement):
         name = clean(f"{row.case} {row.side}" if several else row.case)
-        level = confidence(row.alpha) if row.alpha is not None else "interval"
+        level = f"{confidence(row.alpha)} interval" if row.alpha is not None else "interval"
         value = f"{ratio_text(row)} as fast" if row.is_time else f"{row.metric} {change_text(row)}"
         yield f"{name}: {verdict_text(row)}, {value} ({level} {interval_text(row)})"

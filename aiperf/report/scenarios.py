@@ -73,13 +73,14 @@ def scenarios_view(
 
 def _paragraphs(scenario: Scenario, measurements: Sequence[Measurement], *, lacking: str) -> Iterator[Sequence[Block]]:
     command = run_command(scenario)
-    yield [Sentences([f"{scenario.name}: {scenario.title}"], indent="    ", mark="## ")]
-    yield [Sentences([f"Why: {scenario.why}"], indent="    ")]
+    title = "" if scenario.title == scenario.name else f": {scenario.title}"
+    yield [Sentences([f"{scenario.name}{title}"], indent="    ", mark="## ")]
+    yield [Sentences([f"Why: {scenario.why}"] if scenario.why else [], indent="    ")]
     for title, lines in {
         "Latest measurement": measured_sentences(measurements, hashes=scenario.hashes, command=command),
         "What runs": _sides(scenario),
         "How it is measured": measure_sentences(
-            scenario.measure, programs=scenario.is_command, metrics=scenario.sides[0].metrics
+            scenario.measure, gpus=scenario.needs.gpus, programs=scenario.is_command, metrics=scenario.sides[0].metrics
         ),
         "How it is checked": [check_sentence(scenario.check)],
         "What it needs": [needs_sentence(scenario.needs), *([f"Skipped on this host: {lacking}."] if lacking else [])],
@@ -107,8 +108,11 @@ def value_text(value: Any) -> str:
     return str(value)
 
 
-def measure_sentences(measure: Measure, *, programs: bool = False, metrics: Sequence[ProgramMetric] = ()) -> list[str]:
-    """Say how a case is timed; ``programs`` when its sides are whole programs, which give ``metrics`` of their own."""
+def measure_sentences(
+    measure: Measure, *, gpus: int, programs: bool = False, metrics: Sequence[ProgramMetric] = ()
+) -> list[str]:
+    """Say how a case with so many ``gpus`` is timed; ``programs`` when its sides are whole programs, which give
+    ``metrics`` of their own."""
     if programs:
         where = "Each side is a whole program, timed from start to exit"
     elif measure.isolation == "in_process":
@@ -118,7 +122,7 @@ def measure_sentences(measure: Measure, *, programs: bool = False, metrics: Sequ
     else:
         where = "A fresh process for each side of each pair, alive together, measured in alternating rounds"
     clock = {
-        "auto": "device clock on a GPU, else wall clock",
+        "auto": "device clock" if gpus else "wall clock",
         "device": "device clock",
         "wall": "wall clock",
         "gpu": "",
@@ -169,7 +173,7 @@ def check_sentence(check: Check) -> str:
     else:
         rtol = "that of before's dtype" if check.rtol is None else f"{check.rtol:g}"
         atol = "the same times the root mean square" if check.atol is None else f"{check.atol:g}"
-        said = f"The outputs must agree within a relative tolerance ({rtol}) and an absolute one ({atol})."
+        said = f"Floats must agree within a relative tolerance ({rtol}) and an absolute one ({atol}), all else exactly."
     reference = " Both sides are compared with the float64 reference of before too." if check.reference else ""
     return said + reference + reason
 

@@ -133,6 +133,9 @@ def _syntax(path: Path, error: yaml.YAMLError) -> Fault:
         return _at(path, line, column, what, "Remove it, or write it as an escape in double quotes.")
     problem = getattr(error, "problem", None) or "it cannot be parsed"
     hint = "Look for a missing colon, quote or bracket, or a wrong indentation, here or in the line before."
+    if path.suffix == ".py":
+        way = f"aiperf new makes one; its sides name functions: before: ./{path.name}:FUNCTION."
+        return Fault(shown_path(path), "is Python; a scenario is a .yaml file.", way)
     return _at(path, line, column, f"is not valid YAML: {problem}.", hint)
 
 

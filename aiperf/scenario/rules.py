@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from aiperf.errors import Fault
@@ -16,10 +16,10 @@ from aiperf.scenario.document import Document, KeyPath
 from aiperf.scenario.expectations import Expectation, expectation
 from aiperf.scenario.metric_rules import metric_faults
 from aiperf.scenario.outline import AXIS_KEYS, OF_A_SIDE, Outline, entry, head, holds
-from aiperf.scenario.schema import RESERVED
+from aiperf.scenario.schema import RESERVED, ScenarioFile
 from aiperf.scenario.serving import serving_faults
 from aiperf.scenario.text import axis_text, point_text
-from aiperf.scenario.wording import allowed, dotted, nearest, shown
+from aiperf.scenario.wording import allowed, closest, dotted, nearest, shown
 
 MAX_CASES = 1000
 _LIKE = "./file.py:function, or {key: value} with what differs."
@@ -47,13 +47,20 @@ def rule_faults(document: Document, parts: Outline) -> list[Fault]:
     return [fault for rule in rules for fault in rule(document, parts)]
 
 
+def _is_misspelt(key: str, data: Mapping[str, Any]) -> bool:
+    """Whether a key that is not known stands for this one, which is told already."""
+    known = ScenarioFile.model_fields
+    return any(closest(other, known) == key for other in data if other not in known)
+
+
 def _sides(document: Document, parts: Outline) -> Iterator[Fault]:
     data = document.data
     if "after" in data and "ladder" in data:
         yield document.fault(("ladder",), "after and ladder are both given.", "Keep one of the two.", key=True)
     elif "before" not in data and ("after" in data or "ladder" in data):
-        yield document.fault((), "before is missing.", f"Write before: {_LIKE}")
-    elif "before" in data and "after" not in data and "ladder" not in data:
+        if not _is_misspelt("before", data):
+            yield document.fault((), "before is missing.", f"Write before: {_LIKE}")
+    elif "before" in data and "after" not in data and "ladder" not in data and not _is_misspelt("after", data):
         yield document.fault((), "after is missing.", f"Write after: {_LIKE}")
     ladder = data.get("ladder")
     if isinstance(ladder, dict):

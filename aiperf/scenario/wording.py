@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from aiperf.errors import Fault
+from aiperf.errors import Fault, UserError, usage
+from aiperf.paths import YAML_SUFFIXES
 
 _SHOWN = 60
 _FAULTS = 50
@@ -43,6 +44,15 @@ def nearest(name: object, names: Iterable[object]) -> str:
     """``Did you mean X?`` for the closest of ``names``, or an empty string when none is close."""
     close = closest(name, names)
     return f"Did you mean {close}?" if close else ""
+
+
+def unknown_config(kind: str, name: str, known: Iterable[str]) -> UserError:
+    """The mistake of naming a configuration of a kind that is neither shipped nor a file."""
+    names = list(known)
+    way = f"{nearest(name, names)} Choose one of {', '.join(names)}, or the path of a file like them.".lstrip()
+    if "/" in name or name.endswith(YAML_SUFFIXES):
+        return usage(f"{kind}: there is no file {shown(name)}.", way)
+    return usage(f'{kind} "{name}" is not known.', way)
 
 
 def dotted(path: Iterable[object]) -> str:

@@ -82,6 +82,10 @@ def test_what_cannot_be_compared_is_a_value_error_with_what_to_do(mine, monkeypa
         ({"check": {"rtol": -1.0}}, "rtol: .*greater than or equal to 0"),
         ({"threshold": 2.0}, "threshold=2 is not a share between 0 and 1. Write 0.02 for 2 %."),
         ({"budget": 0.0}, "budget=0 is not a number of seconds above 0"),
+        ({"budget": "1mn"}, 'budget: "1mn" is not a time'),
+        ({"after": "A"}, 'after: "A" names no function. Pass the function itself, without calling it'),
+        ({"after": "os.path:joinn"}, "has no function joinn. Did you mean join"),
+        ({"before": mine.make, "after": mine.make}, r"before: make takes seed, and no arguments are given. Pass args="),
         ({"precision": "exact"}, 'precision "exact" is not known. Choose one of'),
         ({"args": (threading.Lock(),)}, "the arguments cannot be sent to fresh processes: .* Give setup="),
     ):
@@ -107,6 +111,7 @@ def test_a_script_compares_the_functions_above_its_call_and_is_told_of_those_bel
 
 
 def test_settings_are_those_of_a_precision_with_what_was_asked_for():
+    assert settings_of("quick", threshold=None, budget="2min", seed=0, results=Path("r")).precision.case_seconds == 120
     settings = settings_of("quick", threshold=0.1, budget=7, seed=3, results=Path("r"))
     assert (settings.precision.delta, settings.precision.case_seconds, settings.seed) == (0.1, 7.0, 3)
 

@@ -78,7 +78,12 @@ def test_all_mistakes_of_all_files_come_at_once_in_order(here, user) -> None:
         (("run", "tiny.yaml", "--pin", "9999"), "--pin: CPU 9999"),
         (("run", "tiny.yaml", "--pin", "left"), '--pin: "left"'),
         (("run", "tiny.yaml", "--only", "items"), "AXIS=VALUE"),
-        (("run", "tiny.yaml", "--only", "colour=red"), "colour"),
+        (("run", "tiny.yaml", "--only", "colour=red"), "It has no axes: leave --only out."),
+        (("run", "./work.py"), "work.py: is Python; a scenario is a .yaml file."),
+        (("run", "tiny.yaml", "--precision", "quik"), "Did you mean quick?"),
+        (("gate", "tiny.yaml", "--config", "b/nowhere.yaml"), 'gate: there is no file "b/nowhere.yaml"'),
+        (("ab", "true", "true", "--threshold", "5%"), "'--delta' / '--threshold'"),
+        (("export",), "--output: is missing.\n  For example: aiperf export -o runs.parquet"),
         (("run", "tiny.yaml", "--seed", "x"), "'--seed': \"x\" is not a whole number."),
         (("run", "tiny.yaml", "--host-check", "x"), "'--host-check': 'x' is not one of"),
         (("run", "tiny.yaml", "--budget", "5"), "It has no unit: write 5s, 5min or 5h"),
@@ -95,6 +100,13 @@ def test_a_mistyped_command_is_told_and_exits_with_2(here, user, argv, told) -> 
     assert done.code == 2
     assert told in done.err
     assert not (user.folder / "results").exists()
+
+
+def test_a_key_that_is_nearly_before_is_one_mistake_and_not_two(here, user) -> None:
+    user.write("bad.yaml", HEAD + "befor: {}\nafter: {}\n")
+    done = here("run", "./bad.yaml")
+    assert "Did you mean before?" in done.err
+    assert "before is missing" not in done.err
 
 
 def test_a_precision_file_with_mistakes_names_each_of_them(here, user) -> None:

@@ -73,6 +73,13 @@ def test_a_refused_value_says_where_it_came_from(here, project, monkeypatch):
     assert "--precision qick (AIPERF_PRECISION)" in done.err
 
 
+def test_a_variable_that_is_no_truth_value_is_named(here, project, monkeypatch):
+    monkeypatch.setenv("AIPERF_QUIET", "ja")
+    done = here("run", "tiny.yaml", "--dry-run")
+    assert (done.code, done.plain) == (2, True)
+    assert 'AIPERF_QUIET: "ja" is not true or false.' in done.err
+
+
 def test_a_file_of_another_tool_is_left_alone(here, project):
     project.write("pyproject.toml", "[tool.other]\nprecision = 3\n")
     assert here("list", "copy").code == 0

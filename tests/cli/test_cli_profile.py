@@ -122,7 +122,7 @@ def test_stored_profiles_are_exported_with_their_run(profiled, here, user) -> No
     case = Case("own", "own", "t", "w", (Side("before"), Side("after")))
     write_profile(run, case, Profile("own", rows=(row,), sides=(SideProfile("before", "nsys", 4, wall_s=2.0),)))
     told = here("export", str(run), "--what", "profile_rows", "--output", "profiles.parquet")
-    assert (told.code, told.err) == (0, "profiles.parquet: 1 rows (profile_rows) of 1 run\n")
+    assert (told.code, told.err) == (0, "profiles.parquet: 1 row (profile_rows) of 1 run\n")
     (read,) = pd.read_parquet("profiles.parquet").to_dict("records")
     assert (read["run"], read["case"], read["iterations"], read["count"]) == ("copied", "own", 4, 2)
     assert (read["time_s"], json.loads(read["metrics"])) == (1e-3, {"a__b.sum": 7.0})

@@ -189,6 +189,8 @@ def test_hooks_and_the_variables_of_an_outer_git_have_no_say(repo, trees, tmp_pa
         ("--all", "It has main, release, origin/topic, HEAD, working-tree."),
         ("0123456789", "It has main"),
         ("main:a", "Did you mean main?"),
+        ("HEAD~70", "The history of HEAD has "),
+        ("nowhere~1", "It has main"),
     ],
 )
 def test_an_unknown_ref_names_those_that_exist(repo, trees, ref, hint) -> None:

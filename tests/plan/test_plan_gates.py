@@ -104,7 +104,11 @@ def test_a_wrong_value_is_told_with_its_place(gate_file, text, told):
 
 def test_a_gate_that_is_not_there_is_told_with_those_that_are():
     assert faults("defalt") == [
-        (0, 'gate "defalt" is not known.', "Choose one of default, or the path of a file like them.")
+        (
+            0,
+            'gate "defalt" is not known.',
+            "Did you mean default? Choose one of default, or the path of a file like them.",
+        )
     ]
 
 

@@ -207,6 +207,15 @@ def test_sides_that_differ_by_design_show_their_quality_beside_the_speedup() -> 
     assert "     check: top1_loss 0.00312 (at most 0.01): half of the weights are zero" in lines
 
 
+def test_what_a_win_costs_by_a_metric_without_a_row_is_told_below_it() -> None:
+    time = make_result(make_comparison(2.0, 1.0, interval=(1.98, 2.02)))
+    memory = make_comparison(1 << 30, 1.8 * (1 << 30), interval=(0.55, 0.56), metric="peak_memory", unit="B")
+    record = measured(make_case("a", expect=""), time, make_result(memory, "regressed", primary=False))
+    said = "     regressed: peak_memory +80.0 % (--all-metrics)"
+    assert said in lines_at(100, [record])
+    assert said not in lines_at(100, [record], every_metric=True)
+
+
 def test_outputs_that_are_not_compared_add_no_line_of_quality() -> None:
     check = Check(kind="none", reason="programs may print what they like")
     assert not [line for line in lines_at(100, [with_check(check, max_error=0.0)]) if "check:" in line]

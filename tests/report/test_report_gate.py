@@ -71,6 +71,14 @@ regressed: time of parse[size=1MiB] · exit code 1: confirmed regression
 """
 
 
+def test_a_gate_of_ignored_files_alone_says_that_nothing_was_measured():
+    row = GateRow(case="new", scenario="new", metric="time", unit="s", status="passed", sentence="README.md differs")
+    said = text_of(gate_view(replace(OUTCOME, rows=(row,), runs=(), notes=())), width=100)
+    assert said.startswith("gate: nothing measured · base origin/main")
+    assert "not measured" in said.splitlines()[4]
+    assert "rebuilt" not in said
+
+
 def test_the_table_is_this_to_the_character():
     assert text_of(gate_view(OUTCOME), width=100) == TABLE
 

@@ -92,7 +92,8 @@ def promoted_view(baseline: Baseline, *, path: str) -> Printed:
 
 
 def _header(outcome: GateOutcome) -> str:
-    parts = [f"gate: {_LEVELS[outcome.level]}"]
+    unmeasured = outcome.level == "rebuild" and outcome.rows and all(map(_is_unmeasured, outcome.rows))
+    parts = ["gate: nothing measured" if unmeasured else f"gate: {_LEVELS[outcome.level]}"]
     parts += [f"base {outcome.base}" if outcome.level == "rebuild" else outcome.base] if outcome.base else []
     parts += [f"head {outcome.head}"] if outcome.head else []
     return clean(" · ".join(parts))
@@ -107,8 +108,13 @@ def _metric(row: GateRow) -> str:
     return row.metric if row.side in ("", "after") else f"{row.metric} of {row.side}"
 
 
+def _is_unmeasured(row: GateRow) -> bool:
+    """Whether it passed without a measurement, because only files differ that are ignored."""
+    return row.status == "passed" and row.ratio is None
+
+
 def _word(row: GateRow) -> str:
-    return row.status.replace("_", " ")
+    return "not measured" if _is_unmeasured(row) else row.status.replace("_", " ")
 
 
 def _allowed(row: GateRow) -> str:

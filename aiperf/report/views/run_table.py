@@ -122,6 +122,7 @@ def run_table(table: RunTable, *, every_metric: bool = False) -> Table[RunRow]:
     headings: list[str] = []
     for name, group in table.groups():
         shown = [row for row in group if row.primary or row.is_price or every_metric]
+        shown = [replace(row, notes=(*row.notes, *_regressions(row, group, shown))) for row in shown]
         alike = not any(row.verdict for row in shown) and len({(row.status, row.sentence) for row in shown}) == 1
         if alike:
             # What befell every case of a scenario alike is said once.
@@ -140,6 +141,15 @@ def run_table(table: RunTable, *, every_metric: bool = False) -> Table[RunRow]:
         style=lambda row: STYLES.get(row.verdict, ""),
         dialect="terminal",
     )
+
+
+def _regressions(row: RunRow, group: Sequence[RunRow], shown: Sequence[RunRow]) -> list[str]:
+    """What a case that won or stayed even lost by metrics that have no row of their own in a terminal."""
+    if not row.primary or row.verdict not in ("improved", "equivalent"):
+        return []
+    same = [r for r in group if (r.case, r.side, r.against) == (row.case, row.side, row.against)]
+    lost = [f"{r.metric} {change_text(r)}" for r in same if r not in shown and r.verdict == "regressed"]
+    return [f"regressed: {', '.join(lost)} (--all-metrics)"] if lost else []
 
 
 def extra_paragraphs(extras: Extras | None) -> list[Sequence[Block]]:

@@ -243,7 +243,7 @@ def cluster(
     worker is the one with the fewest.
 
     ``lengths``: as of ``serve.engine``; ``six`` is two long prompts among four short ones; ``shifting`` is half a
-    schedule of long prompts with short answers, then the reverse; a quarter of the answers of ``tails``, drawn, is long;
+    schedule of long prompts with short answers, then the reverse; of ``tails`` a drawn quarter of the answers is long;
     ``conversations`` are ``sessions`` whose every turn has the prompt before and as many tokens more.
     ``max_batch`` and ``kv_pool`` are each worker's.
 
