@@ -119,6 +119,11 @@ def resolve(repo: Path, ref: str) -> str:
         raise usage(f'"{ref}" is not a branch, tag or commit of {repo}.', _instead(repo, ref)) from None
 
 
+def same_tree(repo: Path, one: str, other: str) -> bool:
+    """Whether two commits hold the same tracked files."""
+    return one == other or git(repo, "rev-parse", f"{one}^{{tree}}") == git(repo, "rev-parse", f"{other}^{{tree}}")
+
+
 def snapshot(repo: Path) -> tuple[str, Untracked]:
     """The commit that the working tree would be now, and what such a commit leaves out.
 

@@ -13,7 +13,7 @@ from aiperf.analysis.gate import GateOutcome, GateRow
 from aiperf.analysis.gate_judge import judge_case, missing_metrics
 from aiperf.analysis.gate_settle import flagged, gate_exit, gate_sentence, settle
 from aiperf.host.calibration import load_calibration
-from aiperf.launch.git import WORKING_TREE, resolve
+from aiperf.launch.git import WORKING_TREE, resolve, same_tree
 from aiperf.plan.gates import gate_command
 from aiperf.plan.plan import Plan
 from aiperf.recipes.gate_base import (
@@ -115,9 +115,13 @@ def _measure(gate: Gate, base: GateBase, plan: Plan, *, again: bool, left: float
 
 
 def _measure_again(gate: Gate, base: GateBase, cases: tuple[Case, ...], began: float) -> _SessionResult:
-    """Measure the flagged cases once more, unless what they would run is no longer what was flagged."""
+    """Measure the flagged cases once more, unless what they would run is no longer what was flagged.
+
+    Untracked files may change meanwhile, as does the one that the gate's own answer is written to.
+    """
     trees = {commits.repo: commits.head for commits in base.commits.values() if not gate.config.head}
-    if moved := [repo for repo, head in trees.items() if resolve(repo, WORKING_TREE) != head]:
+    now = {repo: resolve(repo, WORKING_TREE) for repo in trees}
+    if moved := [repo for repo, head in trees.items() if not same_tree(repo, head, now[repo])]:
         return _SessionResult(notes=(f"{moved[0]} was changed during the first session: nothing could be confirmed",))
     budget = gate.settings.budget
     left = None if budget is None else max(1.0, budget - (time.monotonic() - began))

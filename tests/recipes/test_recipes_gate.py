@@ -175,6 +175,13 @@ def test_a_tree_that_changes_under_the_gate_confirms_nothing(repo):
     assert gate(repo, fixed, head="main").exit is Exit.REGRESSION
 
 
+def test_a_log_that_grows_beside_the_code_does_not_keep_a_regression_from_being_confirmed(repo):
+    fake = Fake({"a": [0.9]}, meanwhile=lambda: (repo / "gate.log").write_text("measuring\n"))
+    outcome = gate(repo, fake)
+    assert (len(fake.calls), outcome.exit) == (2, Exit.REGRESSION)
+    assert not any("was changed" in note for note in outcome.notes)
+
+
 def test_another_side_and_a_head_and_a_build_can_be_asked_for(repo):
     fake = Fake({"a": [1.0]})
     cased = case(repo)
