@@ -15,6 +15,7 @@ from aiperf.formats.load_clients import ClientFile, ClientRequest, ClientRun, re
 from aiperf.workloads.serve.client import Endpoint, Request, Sent
 from aiperf.workloads.serve.foreign_client import ClientFault, ForeignClient, write_trace
 from aiperf.workloads.serve.metrics import counts, segment_values, series
+from aiperf.workloads.serve.server import ServerFault
 from aiperf.workloads.serve.trace import Arrival, Segment, read_trace
 
 PROGRAM = Path(__file__).resolve().parents[1] / "programs" / "load_client.py"
@@ -144,11 +145,9 @@ def _command_lines() -> list[Path]:
 
 
 def test_a_server_that_dies_under_another_client_is_what_the_failure_names(tmp_path: Path) -> None:
-    from aiperf.workloads.serve.server import ServerFault
-
     with (
         pytest.raises(ServerFault, match="the server ended by itself with exit status 3"),
-        loaded(tmp_path, "--fault", "die", "--after", "24", client=client("--fault", "")) as workload,
+        loaded(tmp_path, "--fault", "die", "--after", "24", client=client()) as workload,
     ):
         play(workload)
 
