@@ -10,10 +10,10 @@ from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent.parent / "aiperf"
-GROUND = {"errors", "units", "records", "settings", "paths", "protocol"}
+GROUND = {"errors", "units", "records", "settings", "paths", "protocol", "formats"}
 ROOMS = ("scenario", "host", "plan", "launch", "profilers", "analysis", "store", "report", "recipes", "api", "cli")
 """In the order in which data flows: a module imports from its own room and those before it."""
-CHILD_ROOMS = {"worker": {"worker", "workloads", "errors", "units", "protocol"}, "workloads": {"workloads"}}
+CHILD_ROOMS = {"worker": {"worker", "workloads", "errors", "units", "protocol"}, "workloads": {"workloads", "formats"}}
 PURE = {"analysis"} | GROUND
 """Rooms that read no file, start nothing and know no host."""
 HEAVY = {"torch", "cupy", "kvikio", "triton", "numpy", "scipy", "pandas", "pyarrow", "pydantic", "rich"} | {

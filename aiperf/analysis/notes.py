@@ -207,6 +207,10 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
         f"the server of {' and '.join(v['sides'])} ran already, so that what differs from start to start is not in the "
         "interval; let aiperf start the servers (server: COMMAND)"
     ),
+    "counted_apart": lambda v: (
+        f"times count from {' and from '.join(f'{since} on {side}' for side, since in v['sides'].items())}; let one "
+        "client load both sides"
+    ),
     "latencies_zero": lambda v: f"{' and '.join(v['metrics'])} not compared: 0 in at least one launch",
     "no_cpu_time": lambda v: (
         f"{v['metric']} time is not compared: in at least one pair the kernel reported none for a side"

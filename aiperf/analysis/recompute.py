@@ -97,7 +97,8 @@ def conclude(
                 threshold=threshold,
                 unsteady_share=unsteady_share(pairs, sides=(side, against)) if declared.steady else 0.0,
                 cap=units_missing(pairs, metric=metric, sides=(side, against))
-                or not_launched(pairs, sides=(against, side)),
+                or not_launched(pairs, sides=(against, side))
+                or counted_apart(pairs, sides=(against, side)),
                 fault=fault_of(side, against, metric=metric),
                 two_groups=declared.is_time and two_groups(comparison.log_ratios, o),
                 provisional=provisional,
@@ -112,6 +113,13 @@ def not_launched(pairs: Sequence[Pair], *, sides: Sequence[str]) -> Note | None:
     found = {run.side for pair in valid(pairs) for run in pair.runs if run.facts.get("launched") is False}
     ran = [side for side in sides if side in found]
     return Note("not_launched", {"sides": ran}) if ran else None
+
+
+def counted_apart(pairs: Sequence[Pair], *, sides: Sequence[str]) -> Note | None:
+    """From when the requests of two sides count, where that is not the same moment; None where it is."""
+    found = {run.side: run.facts["counted_from"] for p in valid(pairs) for run in p.runs if "counted_from" in run.facts}
+    since = {side: str(found.get(side, "schedule")) for side in sides}
+    return Note("counted_apart", {"sides": since}) if len({*since.values()}) > 1 else None
 
 
 def comparisons(case: Case) -> tuple[tuple[str, str], ...]:

@@ -45,6 +45,8 @@ class Reason(StrEnum):
     """inconclusive: most launches of a side never reached a steady state."""
     NOT_LAUNCHED = "not_launched"
     """inconclusive: servers that ran already were measured, so that no launch was repeated."""
+    COUNTED_APART = "counted_apart"
+    """inconclusive: the requests of one side count from their schedule and those of the other from sending."""
     TOO_FEW_UNITS = "too_few_units"
     """inconclusive: latencies are so correlated that a launch is worth too few of them for this percentile."""
     WRONG_OUTPUT = "wrong_output"
@@ -69,7 +71,11 @@ class Reason(StrEnum):
     """invalid, in strict mode: something of a side could not be checked, and its workload gives no reason."""
 
 
-_CAPS = {"units_missing": Reason.TOO_FEW_UNITS, "not_launched": Reason.NOT_LAUNCHED}
+_CAPS = {
+    "units_missing": Reason.TOO_FEW_UNITS,
+    "not_launched": Reason.NOT_LAUNCHED,
+    "counted_apart": Reason.COUNTED_APART,
+}
 """Code of a note that caps a verdict -> the reason code."""
 
 

@@ -19,8 +19,8 @@ from aiperf.records import Case, CheckResult, Coverage, Incident, PhaseTime, Sid
 
 _DISTURBED = ("rate_off", "sent_late", "client_busy")
 """Codes of faults that say of the host that it kept a client from its schedule, and nothing of the sides."""
-_NOTED = ("cache_unknown",)
-"""Codes of faults that take no pair away: what could not be seen."""
+_NOTED = ("cache_unknown", "foreign_client")
+"""Codes of faults that take no pair away: what could not be seen, or is another program's word."""
 _NEAR_SHARE = 0.9
 """Share of a rank's own pages that should lie on the NUMA nodes of the CPUs that it is bound to."""
 

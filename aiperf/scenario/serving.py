@@ -5,15 +5,18 @@ What must not live here: types of single parameters (the workload's annotations)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from aiperf.errors import Fault
+from aiperf.formats.load_clients import PLACEHOLDERS
 from aiperf.scenario.document import Document, KeyPath
 from aiperf.scenario.outline import Outline, RawSide, entry, head
 from aiperf.scenario.wording import dotted, shown
 
 LOAD = "serve.load"
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_]+)\}")
 _NEEDED = ("rate", "requests")
 """What a trace that is drawn cannot do without; the workload has a default for everything else."""
 
@@ -23,10 +26,13 @@ def serving_faults(document: Document, parts: Outline) -> Iterator[Fault]:
     loads = [s for s in parts.sides if s.data.get("workload", document.data.get("workload")) == LOAD]
     for side in loads:
         yield from _server(document, parts, side)
+        yield from _client(document, (*side.path, "client"), side.params)
         yield from _trace(document, parts, (*side.path, "trace"), side.params.get("trace"))
     if not loads:
         return
     yield from _trace(document, parts, ("params", "trace"), parts.params.get("trace"))
+    yield from _client(document, ("params", "client"), parts.params)
+    yield from _own_client(document, parts, loads)
     measure, every = document.data.get("measure"), [parts.params, *(side.params for side in loads)]
     metric = measure.get("metric") if isinstance(measure, dict) else None
     finds = any("find" in params for params in every)
@@ -47,6 +53,36 @@ def _server(document: Document, parts: Outline, side: RawSide) -> Iterator[Fault
     elif len(given) == 2:
         what = f"{dotted(side.path)} has a server and a url."
         yield document.fault(side.path, what, "Keep one of the two.", key=True)
+
+
+def _client(document: Document, at: KeyPath, params: dict[str, Any]) -> Iterator[Fault]:
+    """Faults of the command of another client."""
+    command = params.get("client")
+    if not isinstance(command, str) or not command:
+        return
+    given = _PLACEHOLDER.findall(command)
+    allowed = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
+    for name in dict.fromkeys(given):
+        if name not in PLACEHOLDERS:
+            yield document.fault(at, f"{dotted(at)}: {{{name}}} is not known.", f"Allowed: {allowed}.")
+    if "output" not in given:
+        yield document.fault(at, f"{dotted(at)} has no {{output}}.", "Write it where the client is to write its file.")
+    if not {"url", "port"} & {*given}:
+        yield document.fault(at, f"{dotted(at)} has no {{url}}.", "Write {url}, or {port}, of the server to load.")
+
+
+def _own_client(document: Document, parts: Outline, loads: Sequence[RawSide]) -> Iterator[Fault]:
+    """Faults of what only aiperf's own client can do."""
+    for side in loads:
+        if not ("client" in parts.params or "client" in side.params or "client" in parts.axes):
+            continue
+        for key in ("find", "concurrency"):
+            at = (*side.path, key) if key in side.params else ("params", key)
+            if key in side.params or key in parts.params:
+                what = f"{dotted(at)} needs aiperf's own client, and {dotted(side.path)} has another one."
+                hint = "Leave client out." if key == "find" else "Write it in the client's command."
+                yield document.fault(at, what, hint, key=True)
+                return
 
 
 def _trace(document: Document, parts: Outline, at: KeyPath, trace: Any) -> Iterator[Fault]:

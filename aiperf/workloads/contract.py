@@ -117,7 +117,7 @@ class Workload:
     faults: Callable[[], Mapping[str, str]] | None = None
     """Code -> sentence of what is wrong with the launch's numbers; asked once, after the last turn. What the host did
     voids the pair: rate_off, client_busy, sent_late. What the side did makes the comparison invalid: token_count,
-    prefix_cache. What could not be seen is noted: cache_unknown."""
+    prefix_cache. What could not be seen is noted: cache_unknown, foreign_client."""
     checks: Mapping[str, Callable[[Mapping[str, Array], Mapping[str, Array]], Outcome]] = field(default_factory=dict)
     """Named checks: (outputs of before, outputs of this side) as numpy arrays -> Outcome."""
     poison: bool = True

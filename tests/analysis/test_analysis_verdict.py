@@ -170,6 +170,12 @@ GOLDEN = [
         "the server of before and after ran already, so that what differs from start to start is not in the interval; "
         "let aiperf start the servers (server: COMMAND)",
     ),
+    (
+        build(1.05, 1.03, 1.07),
+        {"cap": Note("counted_apart", {"sides": {"before": "schedule", "after": "sending"}})},
+        "inconclusive", Reason.COUNTED_APART,
+        "times count from schedule on before and from sending on after; let one client load both sides",
+    ),
     *(
         (
             build(1.05, 1.03, 1.07),

@@ -22,7 +22,7 @@ harmless: nothing was said, and the cheat won nothing. skipped: the host cannot 
 PLAIN_NOTES = frozenset({
     "verdict_reached", "narrow_enough", "most_pairs", "budget_spent", "ended_at_look", "voided", "host_unfit", "drift",
     "invariant_moved", "invariant_changed", "temperature", "latencies_missing", "latencies_few", "latencies_zero",
-    "latency_bounds", "units_missing", "not_launched",
+    "latency_bounds", "units_missing", "not_launched", "counted_apart",
     "no_cpu_time", "memory_below", "text", "same_code", "same_sides", "sliced", "no_verdict_in_reach",
     "source_figures",
 })  # fmt: skip

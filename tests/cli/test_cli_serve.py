@@ -23,6 +23,10 @@ after: {{server: "{sys.executable} {SERVER} --port {{port}} --service 0.015 AFTE
 needs: {{cpus: 2}}
 measure: {{metric: METRIC}}
 """
+CLIENT = (
+    f"{sys.executable} {SERVER.parent / 'load_client.py'} --url {{url}} --model {{model}} --output {{output}} "
+    "--trace {trace}"
+)
 LATE = {"rate_off", "sent_late", "client_busy"}
 
 
@@ -110,9 +114,69 @@ def test_a_server_that_dies_fails_its_case_with_the_end_of_its_log(marked: User)
     assert processes_with(marked.env["TEST_MARK"]) == []
 
 
+def with_client(user: User, name: str, *, before: str = "", after: str = "") -> str:
+    path = written(user, name)
+    text = (user.folder / f"{name}.yaml").read_text(encoding="utf-8")
+    for side, options in (("before", before), ("after", after)):
+        text = text.replace(f"{side}: {{server:", f'{side}: {{client: "{CLIENT} {options}", server:')
+    user.write(f"{name}.yaml", text)
+    return path
+
+
+def test_another_client_loads_both_servers_and_every_pair_says_whose_the_times_are(marked: User) -> None:
+    done = marked.runs(with_client(marked, "foreign"))
+    record = marked.record("foreign")
+    late = kept_late(record)
+    assert done.code == (6 if late else 0), done.out + done.err
+    run = record["pairs"][0]["runs"][0]
+    assert (run["counters"]["requests"], run["facts"]["client"], run["facts"]["counted_from"]) == (
+        16, "guidellm 0.8.1", "schedule",
+    )  # fmt: skip
+    noted = {incident["kind"]: incident for incident in record["pairs"][0]["incidents"]}
+    assert not noted["foreign_client"]["voids"]
+    assert "guidellm 0.8.1, from schedule on" in noted["foreign_client"]["detail"]
+    assert record["pairs"][0]["checks"][0]["passed"], "the servers' answers were compared"
+    assert processes_with(marked.env["TEST_MARK"]) == []
+    if not late:
+        shown = " ".join(marked.types("show", "latest", "foreign").out.split())
+        assert "client guidellm 0.8.1" in shown
+        assert "counted_from schedule" in shown
+
+
+def test_sides_whose_times_count_from_different_moments_have_no_verdict(user: User) -> None:
+    user.runs(with_client(user, "apart", after="--from-sending"))
+    record = user.record("apart")
+    words = {(result["verdict"]["word"], result["verdict"]["reason"]) for result in record["results"]}
+    assert words == (set() if kept_late(record) else {("inconclusive", "counted_apart")})
+
+
+def test_a_client_that_fails_fails_its_case_with_the_end_of_its_log(marked: User) -> None:
+    done = marked.runs(with_client(marked, "breaks", after="--fault exit"))
+    assert done.code == 5
+    assert done.plain
+    failure = marked.record("breaks")["failure"]
+    assert (failure["side"], failure["kind"]) == ("after", "error")
+    assert failure["message"].endswith("the client ended with exit status 1")
+    assert failure["stderr_tail"].rstrip().endswith("no such backend")
+    assert processes_with(marked.env["TEST_MARK"]) == []
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
+        ("segments: 2", 'client: "load {url}"', "params.client has no {output}. Write it where"),
+        ("segments: 2", 'client: "load {output}"', "params.client has no {url}. Write {url}, or {port}"),
+        ("segments: 2", 'client: "load {url} {output} {rat}"', "params.client: {rat} is not known. Allowed: {url},"),
+        (
+            "segments: 2",
+            'client: "load {url} {output}"\n  find: max_rate',
+            "params.find needs aiperf's own client, and before has another one. Leave client out.",
+        ),
+        (
+            "segments: 2",
+            'client: "load {url} {output}"\n  concurrency: 4',
+            "params.concurrency needs aiperf's own client, and before has another one. Write it in the client's",
+        ),
         ("rate: 40", "ratee: 40", 'params.trace: "ratee" is not a key; allowed: arrivals, rate,'),
         ("poisson", "uniform", 'params.trace: arrivals: "uniform" is not allowed; allowed: poisson, constant, bursty'),
         ("100ms", "100", "params.slo: ttft: "),

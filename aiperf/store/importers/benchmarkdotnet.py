@@ -8,10 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from aiperf.formats.document import Node
 from aiperf.store.importers.common import (
     Benchmark,
     Foreign,
-    Node,
     Replicate,
     Timing,
     ToolFigures,

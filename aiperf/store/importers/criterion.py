@@ -11,11 +11,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from aiperf.formats.document import ForeignError, Node
 from aiperf.store.importers.common import (
     Benchmark,
     Foreign,
-    ForeignError,
-    Node,
     Replicate,
     Timing,
     ToolFigures,

@@ -12,6 +12,7 @@ import zlib
 from pathlib import Path
 
 from aiperf.errors import UserError, usage
+from aiperf.formats.document import ForeignError, Node
 from aiperf.store.importers import (
     asv,
     benchmarkdotnet,
@@ -26,7 +27,7 @@ from aiperf.store.importers import (
     pyperf,
     pytest_benchmark,
 )
-from aiperf.store.importers.common import Foreign, ForeignError, Node, ToolFormat
+from aiperf.store.importers.common import Foreign, ToolFormat
 
 MOST_BYTES = 200 * 1024**2
 """Largest file that is read, before and after unpacking."""

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from aiperf.formats.document import ForeignError, Node
 from aiperf.store.importers.common import (
     Benchmark,
     Foreign,
-    ForeignError,
-    Node,
     Replicate,
     Timing,
     ToolFigures,

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from aiperf.formats.document import Node
 from aiperf.store.importers.common import (
     Benchmark,
     Foreign,
-    Node,
     Replicate,
     Timing,
     ToolFigures,

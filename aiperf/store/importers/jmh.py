@@ -9,11 +9,10 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
+from aiperf.formats.document import ForeignError, Node
 from aiperf.store.importers.common import (
     Benchmark,
     Foreign,
-    ForeignError,
-    Node,
     Replicate,
     Timing,
     ToolFigures,

@@ -10,16 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from aiperf.store.importers.common import (
-    Benchmark,
-    Foreign,
-    ForeignError,
-    Node,
-    ToolFigures,
-    ToolFormat,
-    ToolSummary,
-    fault_of,
-)
+from aiperf.formats.document import ForeignError, Node
+from aiperf.store.importers.common import Benchmark, Foreign, ToolFigures, ToolFormat, ToolSummary, fault_of
 
 TOOL, UNIT = "nccl-tests", "iteration"
 _HEADER = re.compile(r"^#[ \t]+(size[ \t]+count[ \t]+type[ \t].*)$", re.M)

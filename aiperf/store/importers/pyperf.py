@@ -9,17 +9,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from aiperf.store.importers.common import (
-    Benchmark,
-    Foreign,
-    Node,
-    Replicate,
-    Timing,
-    ToolFormat,
-    count,
-    fault_of,
-    moment,
-)
+from aiperf.formats.document import Node
+from aiperf.store.importers.common import Benchmark, Foreign, Replicate, Timing, ToolFormat, count, fault_of, moment
 
 TOOL, UNIT = "pyperf", "process"
 

@@ -10,10 +10,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from aiperf.formats.document import Node
 from aiperf.store.importers.common import (
     Benchmark,
     Foreign,
-    Node,
     Replicate,
     Timing,
     ToolFigures,

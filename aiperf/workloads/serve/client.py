@@ -75,6 +75,10 @@ class Request:
     """Tokens of the prompt, as the server counts them."""
     cached_tokens: int | None = None
     """Those of them that the server says it had in its prefix cache."""
+    planned: bool = True
+    """Whether it is known when it was to be sent; without that its times count from sending."""
+    gap: float | None = None
+    """Mean time between its tokens, where only that is known of them."""
 
     @property
     def ok(self) -> bool:
@@ -98,9 +102,9 @@ class Sent:
 
     requests: tuple[Request, ...]
     seconds: float
-    """From the first arrival's time to the end of the last answer."""
-    cpu_share: float
-    """CPU time of the client in the wall time of the segment."""
+    """From the first arrival's time to the end of the last answer; 0 where times or tokens are not known."""
+    cpu_share: float | None
+    """CPU time of the client in the wall time of the segment; None where it holds more than sending."""
 
 
 def send(arrivals: Sequence[Arrival], to: Endpoint, *, timeout: float, concurrency: int = 0) -> Sent:
@@ -116,7 +120,7 @@ def keep(path: Path, sent: Sent, *, server: str, segment: int) -> None:
     """Add the requests of a segment to a file: a line each, with when it was scheduled, sent, answered and ended."""
     with path.open("a", encoding="utf-8") as file:
         for number, request in enumerate(sent.requests):
-            known = {key: value for key, value in vars(request).items() if key != "pieces"}
+            known = {key: value for key, value in vars(request).items() if key not in ("pieces", "gap")}
             line = {"server": server, "segment": segment, "request": number, **known, "tokens": request.tokens}
             file.write(json.dumps(line) + "\n")
 

@@ -40,30 +40,69 @@ def faults(
     found: dict[str, str] = {}
     if not concurrency:
         found |= _sending(played, requests)
-    busy = max((sent.cpu_share for _, sent in played), default=0.0)
+    busy = max((sent.cpu_share or 0.0 for _, sent in played), default=0.0)
     if busy > _CLIENT_BUSY:
         found["client_busy"] = (
             f"the client used {100 * busy:.0f} % of a CPU ({100 * _CLIENT_BUSY:.0f} % at most): it measured itself"
         )
-    whole = [request for request in requests if request.ok]
-    asked, got = sum(r.asked_tokens for r in whole), sum(r.tokens for r in whole)
-    if whole and abs(got / asked - 1) > _TOKENS_OFF:
-        found["token_count"] = (
-            f"{got} tokens came for {asked} that were asked for (10 % off at most); have it ignore the end token"
-        )
+    found |= _tokens(requests)
     if found_cached is not None and found_cached > at_most + _CACHE_MARGIN:
         found["prefix_cache"] = (
             f"prefix cache differs: the server had {100 * found_cached:.0f} % of the prompts' tokens in its prefix "
             f"cache, and after a flush it can have {100 * at_most:.0f} %; {_FLUSH}"
         )
-    if found_cached is None and probe is not None and probe.found == "known":
-        found["prefix_cache"] = f"prefix cache differs: the server knew the trace before ({probe.summary()}); {_FLUSH}"
-    if found_cached is None and probe is not None and probe.found == "unseen":
+    if found_cached is None and probe is not None:
+        found |= _probed(probe)
+    return found
+
+
+def foreign_faults(
+    played: Played, *, client: str, counted_from: str, found_cached: float | None, probe: CacheProbe | None
+) -> dict[str, str]:
+    """``faults`` of a launch that another client loaded: what its file shows. Its prompts are not known, so that what
+    the server had of them in its cache proves nothing."""
+    requests = requests_of(played)
+    # The CPU time of such a client holds its start, and without the trace its rate is its own affair.
+    found = {"foreign_client": _client_words(client, counted_from), **_sending(played, requests), **_tokens(requests)}
+    if found_cached is not None and found_cached > _CACHE_MARGIN:
         found["cache_unknown"] = (
-            f"whether the prefix cache was empty cannot be seen: the server does not count what it had in it, and "
+            f"the server had {100 * found_cached:.0f} % of the prompts' tokens in its prefix cache, and which prompts "
+            f"{client} sent is not known: give it another {{seed}} each turn"
+        )
+    if found_cached is None and probe is not None:
+        found |= _probed(probe)
+    return found
+
+
+def _client_words(client: str, counted_from: str) -> str:
+    waits = " (what waited in the client is not in them)" if counted_from == "sending" else ""
+    return (
+        f"requests and times are those of {client}, from {counted_from} on{waits}; whether it sent the same to both "
+        "sides is not checked"
+    )
+
+
+def _tokens(requests: Sequence[Request]) -> dict[str, str]:
+    """Whether answers are as long as asked for, of those whose length is known."""
+    whole = [request for request in requests if request.ok and request.asked_tokens]
+    asked, got = sum(r.asked_tokens for r in whole), sum(r.tokens for r in whole)
+    if not whole or abs(got / asked - 1) <= _TOKENS_OFF:
+        return {}
+    said = f"{got} tokens came for {asked} that were asked for (10 % off at most); have it ignore the end token"
+    return {"token_count": said}
+
+
+def _probed(probe: CacheProbe) -> dict[str, str]:
+    if probe.found == "known":
+        said = f"prefix cache differs: the server knew the trace before ({probe.summary()}); {_FLUSH}"
+        return {"prefix_cache": said}
+    if probe.found == "unseen":
+        said = (
+            "whether the prefix cache was empty cannot be seen: the server does not count what it had in it, and "
             f"{probe.summary()}"
         )
-    return found
+        return {"cache_unknown": said}
+    return {}
 
 
 def failure(sent: Sequence[Sent], *, allowed: float) -> str:
@@ -82,7 +121,11 @@ def _sending(played: Played, requests: Sequence[Request]) -> dict[str, str]:
     found = {}
     planned = sum(s.arrivals[-1].at - s.arrivals[0].at for s, _ in played if s.arrivals)
     took = sum(_span(sent) for _, sent in played)
-    if planned > 0 and abs(took - planned) > max(_RATE_OFF * planned, _LATE_S * len(played)):
+    if (
+        planned > 0
+        and any(r.sent is not None for r in requests)
+        and abs(took - planned) > max(_RATE_OFF * planned, _LATE_S * len(played))
+    ):
         rate = sum(len(s.arrivals) - 1 for s, _ in played)
         found["rate_off"] = (
             f"requests were sent at {rate / max(took, 1e-9):.3g}/s and not at {rate / planned:.3g}/s (2 % off at most)"

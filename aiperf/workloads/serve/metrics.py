@@ -37,6 +37,8 @@ def latency(request: Request, objective: str) -> float | None:
         return request.times[0] - request.scheduled
     if objective == "end_to_end":
         return request.end - request.scheduled
+    if request.gap is not None:
+        return request.gap
     gaps = len(request.times) - 1
     return (request.times[-1] - request.times[0]) / gaps if gaps else None
 
@@ -48,14 +50,16 @@ def met(request: Request, slo: Mapping[str, float]) -> bool:
 
 def segment_values(segment: Segment, sent: Sent, slo: Mapping[str, float]) -> dict[str, float]:
     """Metric -> its value of one segment. Rates of requests are by the schedule's length, so that both sides divide by
-    the same; means are over the requests that were answered whole, and left out where none was."""
+    the same; means are over the requests that were answered whole, and left out where none was. What another client
+    does not say is left out."""
     whole = [request for request in sent.requests if request.ok]
-    values = {
-        "goodput": sum(met(request, slo) for request in sent.requests) / segment.seconds,
-        "tokens_per_s": sum(request.tokens for request in whole) / sent.seconds,
-    }
+    values = {}
+    if segment.seconds:
+        values["goodput"] = sum(met(request, slo) for request in sent.requests) / segment.seconds
+    if sent.seconds:
+        values["tokens_per_s"] = sum(request.tokens for request in whole) / sent.seconds
     times = {name: [latency(request, name) for request in whole] for name in Objectives.__annotations__}
-    times["queue"] = [r.sent - r.scheduled for r in whole if r.sent is not None]
+    times["queue"] = [r.sent - r.scheduled for r in whole if r.sent is not None and r.planned]
     for name, found in times.items():
         if known := [seconds for seconds in found if seconds is not None]:
             values[name] = max(0.0, fmean(known))
@@ -71,7 +75,8 @@ def series(sent: Sequence[Sent]) -> dict[str, list[float]]:
         found["ttft"].append(request.times[0] - request.scheduled)
         found["inter_token"] += [after - before for before, after in pairwise(request.times)]
         found["end_to_end"].append((request.end or 0.0) - request.scheduled)
-        found["queue"].append(max(0.0, (request.sent or 0.0) - request.scheduled))
+        if request.planned:
+            found["queue"].append(max(0.0, (request.sent or 0.0) - request.scheduled))
     return {name: [max(0.0, seconds) for seconds in times] for name, times in found.items()}
 
 
@@ -140,16 +145,20 @@ def _thinned(found: Sequence[T]) -> list[T]:
 
 def counts(played: Played, slo: Mapping[str, float]) -> dict[str, float]:
     """What became of all requests of a launch."""
-    requests = requests_of(played)
-    return {
+    requests, shares = requests_of(played), [sent.cpu_share for _, sent in played if sent.cpu_share is not None]
+    found = {
         "requests": len(requests),
         "met": sum(met(request, slo) for request in requests),
         "refused": sum(request.refused for request in requests),
         "errors": sum(bool(request.error) and not request.refused for request in requests),
-        "tokens": sum(request.tokens for request in requests if request.ok),
-        "latest_send_ms": round(1000 * max((lateness(r) for r in requests), default=0.0), 3),
-        "client_cpu_share": round(max((sent.cpu_share for _, sent in played), default=0.0), 3),
     }
+    if all(sent.seconds for _, sent in played):
+        found["tokens"] = sum(request.tokens for request in requests if request.ok)
+    if all(request.planned for request in requests if request.ok):
+        found["latest_send_ms"] = round(1000 * max((lateness(r) for r in requests), default=0.0), 3)
+    if len(shares) == len(played):
+        found["client_cpu_share"] = round(max(shares, default=0.0), 3)
+    return found
 
 
 def lateness(request: Request) -> float:

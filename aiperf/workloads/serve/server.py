@@ -20,6 +20,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 _POLL_S = 0.05
 _LEAVE_S = 10.0
@@ -67,8 +68,7 @@ class Server:
         if _answers(port):
             raise ServerFault(f"port {port} is taken by another process. Write {{port}} in the command for a free one")
         argv = [word.replace("{port}", str(port)) for word in shlex.split(command)]
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-        full = {**os.environ, "PYTHONUNBUFFERED": "1", **(env or {}), "PATH": path}
+        full = child_environment(env or {})
         with log.open("ab") as into:
             try:
                 with _bound_to(cpus):
@@ -115,11 +115,7 @@ class Server:
 
     def log_tail(self) -> str:
         """The last lines that it wrote; empty for one that ran already."""
-        if self._log is None or not self._log.is_file():
-            return ""
-        with self._log.open("rb") as file:
-            file.seek(max(0, self._log.stat().st_size - _TAIL_BYTES))
-            return "\n".join(file.read().decode("utf-8", "replace").splitlines()[-_TAIL_LINES:])
+        return "" if self._log is None else tail_of(self._log)
 
     def first_model(self) -> str:
         """The name of the first model that it serves. Raises ServerFault."""
@@ -146,15 +142,34 @@ class Server:
 
     def end(self) -> None:
         """End its whole process group; nothing happens to one that ran already."""
-        if self._process is None:
-            return
-        for number, patience in ((signal.SIGTERM, _LEAVE_S), (signal.SIGKILL, _LEAVE_S)):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, number)
-                os.killpg(self._process.pid, signal.SIGCONT)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(patience)
-        self._process.wait()
+        if self._process is not None:
+            end_group(self._process, patience=_LEAVE_S)
+
+
+def end_group(process: subprocess.Popen[bytes], *, patience: float) -> None:
+    """End the process group that a process leads: asked to, and after ``patience`` seconds killed."""
+    for number, seconds in ((signal.SIGTERM, patience), (signal.SIGKILL, _LEAVE_S)):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+            os.killpg(process.pid, signal.SIGCONT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+    process.wait()
+
+
+def child_environment(env: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
+    """The environment of what is started here: programs of this interpreter's folder are found."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    return {**os.environ, "PYTHONUNBUFFERED": "1", **env, "PATH": path}
+
+
+def tail_of(log: Path) -> str:
+    """The last lines of a log; empty where there is none."""
+    if not log.is_file():
+        return ""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
+        return "\n".join(file.read().decode("utf-8", "replace").splitlines()[-_TAIL_LINES:])
 
 
 def fetch(url: str, *, timeout: float, data: bytes | None = None) -> tuple[int, str]:

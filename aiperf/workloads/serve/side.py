@@ -19,6 +19,7 @@ from aiperf.workloads.contract import Context, Outcome
 from aiperf.workloads.serve import faults, metrics
 from aiperf.workloads.serve.client import Endpoint, Sent, keep, send
 from aiperf.workloads.serve.cold import CacheProbe, probe_cache
+from aiperf.workloads.serve.foreign_client import ClientFault, ForeignClient
 from aiperf.workloads.serve.search import RateSearch
 from aiperf.workloads.serve.server import Server
 from aiperf.workloads.serve.tiny import TINY, make_tiny
@@ -42,6 +43,9 @@ class LoadedServer:
         """Start the server and wait for it. Raises ServerFault, TraceError, ValueError."""
         self._asked, self._seed = asked, context.seed
         _check(asked)
+        self._foreign: ForeignClient | None = None
+        if asked.client:
+            self._foreign = ForeignClient(asked.client, context.scratch, limit=asked.client_limit, cwd=asked.cwd)
         self._segments = make_segments(asked.trace, count=asked.segments, seed=context.seed, load=asked.load)
         self._audit: Segment | None = None
         self._search = RateSearch(self._segments[0].rate, asked.share) if asked.find else None
@@ -109,7 +113,10 @@ class LoadedServer:
             segment = self._segments[(self._steps - _WARM_UPS) % len(self._segments)]
             segment = segment if self._search is None else segment.at_rate(self._search.next_rate())
             self._steps += 1
-        sent = self._send(segment, is_try=not audit and self._search is not None)
+        if self._foreign is not None and not audit:
+            segment, sent = self._send_by(self._foreign, segment)
+        else:
+            sent = self._send(segment, is_try=not audit and self._search is not None)
         self._text = _text_of(sent)
         if audit:
             self._refuse_failed([sent], self._asked.errors * len(sent.requests))
@@ -121,8 +128,28 @@ class LoadedServer:
             met = sum(metrics.met(request, self._asked.slo) for request in sent.requests)
             self._search.tries.append((segment.rate, met, len(sent.requests)))
             return
+        played = [each for _, each in (*self._played, *self._since)]
         total = sum(len(each.arrivals) for each in self._segments)
-        self._refuse_failed([each for _, each in (*self._played, *self._since)], self._asked.errors * total)
+        if self._foreign is not None:
+            total = sum(len(each.requests) for each in played)
+        self._refuse_failed(played, self._asked.errors * total)
+
+    def _send_by(self, client: ForeignClient, segment: Segment) -> tuple[Segment, Sent]:
+        """Have another client send a segment. Raises ServerFault, ClientFault."""
+        seed = random.Random(f"{self._seed}-client-{self._steps}").randrange(2**31)
+        try:
+            played, sent = client.send(segment, self._endpoint, timeout=self._asked.timeout, seed=seed)
+        except ClientFault:
+            self._server.raise_if_ended()
+            raise
+        known = self.facts.get("counted_from", sent.counted_from)
+        self.facts |= {
+            "client": sent.client,
+            "counted_from": sent.counted_from if known == "schedule" else known,
+            "requests": self.facts.get("requests", 0) if self._played or self._since else 0,
+        }
+        self.facts["requests"] += len(sent.requests)
+        return played, sent
 
     def _send(self, segment: Segment, concurrency: int = 0, *, is_try: bool = False) -> Sent:
         asked = self._asked
@@ -208,6 +235,14 @@ class LoadedServer:
         if cached is None and self._probe is not None:
             self.facts["cache_probe"] = self._probe.found
         self.facts["slowest"] = metrics.slowest(self._played)
+        if self._foreign is not None:
+            return faults.foreign_faults(
+                self._played,
+                client=self.facts["client"],
+                counted_from=self.facts["counted_from"],
+                found_cached=cached if self._asked.cache == "cold" else None,
+                probe=self._probe,
+            )
         prompts = [arrival.prompt for segment, _ in self._played for arrival in segment.arrivals]
         alike = known_share(prompts) + metrics.template_share(self._played)
         at_most = 1.0 if self._asked.cache == "warm" else min(1.0, alike)
@@ -269,5 +304,8 @@ def _check(asked: SimpleNamespace) -> None:
         raise ValueError("find: max_rate needs objectives: write slo: {ttft: 500ms}, for instance")
     if asked.find and not 0 < asked.share < 1:
         raise ValueError(f"share is {asked.share:g}; write the share of requests that is to be good, e.g. 0.95")
+    if asked.client and (asked.find or asked.concurrency):
+        key = "find: max_rate" if asked.find else "concurrency"
+        raise ValueError(f"{key} needs aiperf's own client: leave out client:, or write it in the client's command")
     if asked.model == TINY and asked.url:
         raise ValueError(f"model {TINY} is made for a server that is started here: write server:")

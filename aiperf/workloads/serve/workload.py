@@ -16,6 +16,8 @@ from aiperf.workloads.contract import Context, Seconds, Workload
 from aiperf.workloads.serve.metrics import Objectives
 from aiperf.workloads.serve.side import LoadedServer
 
+_SOURCE = "monotonic clock of the client, from the scheduled time to the end of each answer"
+
 METRICS = {
     "load": {
         "goodput": ("1/s", "higher"),
@@ -81,6 +83,8 @@ def load(
     ready_limit: Seconds = 240.0,
     timeout: Seconds = 60.0,
     errors: float = 0.0,
+    client: str = "",
+    client_limit: Seconds = 0.0,
     port: int = 0,
     cwd: str = "",
     log: str = "",
@@ -100,6 +104,11 @@ def load(
     ``find: max_rate`` searches, from the trace's rate on, the highest one at which ``share`` of the requests meets all
     of ``slo``: each turn is a try with as many requests as a segment has.
 
+    ``client``: the command of another client, which is run once a turn in place of our own: ``{url}``, ``{port}``,
+    ``{model}``, ``{rate}``, ``{requests}``, ``{trace}`` (a file of the schedule) and ``{seed}`` (another one each turn)
+    are filled in, and the file that it writes at ``{output}`` is read: of ``vllm bench serve``, guidellm or NVIDIA's
+    aiperf. One run takes at most ``client_limit``; 0: the segment's length, ``timeout`` and a minute.
+
     goodput: requests within all of ``slo`` a second of the schedule; without ``slo`` those answered whole.
     """
     asked = SimpleNamespace(**locals())
@@ -114,7 +123,7 @@ def load(
         anew=True,
         elsewhere=True,
         latencies=side.latencies,
-        latency_source="monotonic clock of the client, from the scheduled time to the end of each answer",
+        latency_source=_SOURCE if not client else "the file that another client wrote",
         counters=side.counters,
         checks={"disagreement": side.disagreement},
         facts=side.facts,

@@ -1,0 +1,241 @@
+"""Per-request results of clients that load servers: ``vllm bench serve``, guidellm, NVIDIA's aiperf.
+
+What must not live here: other tools, starting a client, what becomes of the requests.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiperf.formats.document import ForeignError, Node
+
+PLACEHOLDERS = ("url", "port", "model", "output", "trace", "rate", "requests", "seed")
+"""What a command of a client may have in braces."""
+_RECORD = {"metadata", "metrics"}
+"""Keys of each line of NVIDIA's aiperf."""
+
+
+@dataclass(frozen=True)
+class ClientRequest:
+    """One request as the client's file has it; seconds, from sending on; None where the file does not say."""
+
+    error: str = ""
+    """Why it failed; empty where it was answered."""
+    ttft: float | None = None
+    gaps: tuple[float, ...] = ()
+    """From each token to the next one, where the file has each."""
+    inter_token: float | None = None
+    """Mean of the gaps."""
+    end_to_end: float | None = None
+    sent: float | None = None
+    """When it was sent, on a clock that all requests of the run share."""
+    waited: float | None = None
+    """From the time that its schedule gave to sending."""
+    tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class ClientRun:
+    """One run of a client."""
+
+    requests: tuple[ClientRequest, ...]
+    name: str = ""
+    """Tells it from others of the same file."""
+
+    @property
+    def answered(self) -> list[ClientRequest]:
+        """The requests that did not fail."""
+        return [request for request in self.requests if not request.error]
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether the file says of every answered request when it was to be sent."""
+        return bool(self.answered) and all(request.waited is not None for request in self.answered)
+
+    def series(self) -> dict[str, list[float]]:
+        """ttft, inter_token, end_to_end -> seconds, one a request that has it; from the schedule where it is known."""
+        found: dict[str, list[float]] = {"ttft": [], "inter_token": [], "end_to_end": []}
+        for request in self.answered:
+            wait = request.waited or 0.0 if self.scheduled else 0.0
+            found["ttft"] += [] if request.ttft is None else [request.ttft + wait]
+            found["inter_token"] += [] if request.inter_token is None else [request.inter_token]
+            found["end_to_end"] += [] if request.end_to_end is None else [request.end_to_end + wait]
+        return found
+
+
+@dataclass(frozen=True)
+class ClientFile:
+    """What a client wrote."""
+
+    tool: str
+    runs: tuple[ClientRun, ...]
+    version: str = ""
+    base: str = ""
+    """What its numbers are of, as the client calls it."""
+    date: str = ""
+    axes: Mapping[str, str] = field(default_factory=dict)
+
+
+# ---- vllm bench serve ------------------------------------------------------------------------------------------------
+
+
+def is_vllm(document: Node) -> bool:
+    """Whether it is a result with ``--save-detailed``. Raises ForeignError."""
+    return all(document.maybe(key) is not None for key in ("ttfts", "itls", "request_throughput"))
+
+
+def read_vllm(document: Node) -> ClientFile:
+    """Read a result of ``--save-result --save-detailed``. Raises ForeignError."""
+    first, gaps = document.numbers("ttfts"), [node.items() for node in document.each("itls")]
+    lists: dict[str, Sequence[Any]] = {
+        "errors": [str(error.value or "") for error in document.each("errors")],
+        **{key: document.numbers(key) for key in ("latencies", "queue_times", "start_times", "output_lens")},
+    }
+    if len(first) != len(gaps) or any(len(found) not in (0, len(first)) for found in lists.values()):
+        raise ForeignError("the lists ttfts, itls, latencies, queue_times and errors are not of the same requests")
+
+    def at(key: str, place: int) -> Any:
+        return lists[key][place] if lists[key] else None
+
+    requests = []
+    for place, ttft in enumerate(first):
+        if error := at("errors", place):
+            requests.append(ClientRequest(error=error))
+            continue
+        own = tuple(gap.as_number() for gap in gaps[place])
+        whole, many = at("latencies", place), at("output_lens", place)
+        requests.append(
+            ClientRequest(
+                ttft=ttft,
+                gaps=own,
+                inter_token=sum(own) / len(own) if own else None,
+                end_to_end=ttft + sum(own) if whole is None else whole,
+                sent=at("start_times", place),
+                waited=at("queue_times", place),
+                tokens=None if many is None else int(many),
+            )
+        )
+    axes = {key: document.text(key) for key in ("request_rate", "max_concurrency") if document.maybe(key) is not None}
+    base, date = document.text("model_id") or "vllm", document.text("date")
+    return ClientFile("vllm-bench", (ClientRun(tuple(requests)),), base=base, date=date, axes=axes)
+
+
+# ---- guidellm --------------------------------------------------------------------------------------------------------
+
+
+def is_guidellm(document: Node) -> bool:
+    """Whether it is a ``benchmarks.json``. Raises ForeignError."""
+    found = document.each("benchmarks")
+    return any(isinstance(b.value, dict) and b.members("requests").maybe("successful") is not None for b in found)
+
+
+def read_guidellm(document: Node) -> ClientFile:
+    """Read ``benchmarks.json``. Raises ForeignError."""
+    runs, several = [], len(document.each("benchmarks")) > 1
+    for place, node in enumerate(document.each("benchmarks")):
+        groups = node["requests"]
+        failed = [(kind, r) for kind in ("errored", "incomplete") for r in groups.each(kind)]
+        requests = [_of_guidellm(request) for request in groups.each("successful")]
+        requests += [ClientRequest(error=f"{kind}, says guidellm") for kind, _ in failed]
+        runs.append(ClientRun(tuple(requests), f"guidellm {place}" if several else "guidellm"))
+    return ClientFile("guidellm", tuple(runs), document.members("metadata").text("guidellm_version"))
+
+
+def _of_guidellm(request: Node) -> ClientRequest:
+    first, gap = request.maybe_number("time_to_first_token_ms"), request.maybe_number("inter_token_latency_ms")
+    # Without a latency from the schedule the delay is against a time that was no schedule's.
+    planned = request.maybe_number("request_scheduled_latency") is not None
+    return ClientRequest(
+        ttft=None if first is None else first / 1000,
+        inter_token=None if gap is None else gap / 1000,
+        end_to_end=request.maybe_number("request_latency"),
+        sent=request.maybe_number("request_start_time"),
+        waited=(request.maybe_number("request_dispatch_delay") or 0.0) if planned else None,
+        tokens=request.fact("output_tokens") or None,
+    )
+
+
+# ---- NVIDIA's aiperf -------------------------------------------------------------------------------------------------
+
+
+def _records(document: Node) -> list[Any]:
+    if isinstance(document.value, dict):
+        return [document.value]
+    if not isinstance(document.value, str):
+        return []
+    lines = [line for line in document.value.splitlines() if line.strip()]
+    try:
+        return [json.loads(line) for line in lines]
+    except (ValueError, RecursionError):
+        return []
+
+
+def is_nvidia(document: Node) -> bool:
+    """Whether it is a ``profile_export.jsonl``."""
+    records = _records(document)
+    return bool(records) and all(isinstance(r, dict) and r.keys() >= _RECORD for r in records)
+
+
+def read_nvidia(document: Node) -> ClientFile:
+    """Read ``profile_export.jsonl``. Raises ForeignError."""
+    requests = []
+    for place, record in enumerate(_records(document)):
+        node = Node(record, f"line {place + 1}")
+        if (error := node.maybe("error")) is not None:
+            what = error.value.get("message") if isinstance(error.value, dict) else error.value
+            requests.append(ClientRequest(error=str(what or "failed")))
+            continue
+        ttft, gap, whole = (
+            _seconds(node["metrics"].maybe(name))
+            for name in ("time_to_first_token", "inter_token_latency", "request_latency")
+        )
+        began = node.members("metadata").maybe_number("request_start_ns")
+        sent = None if began is None else began / 1e9
+        tokens = node["metrics"].members("output_sequence_length").fact("value") or None
+        requests.append(ClientRequest(ttft=ttft, inter_token=gap, end_to_end=whole, sent=sent, tokens=tokens))
+    return ClientFile("nvidia-aiperf", (ClientRun(tuple(requests)),))
+
+
+def _seconds(metric: Node | None) -> float | None:
+    if metric is None:
+        return None
+    unit = metric.text("unit")
+    factors = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+    if unit not in factors:
+        raise metric["unit"].wrong("ns, us, ms or s")
+    return metric.number("value") * factors[unit]
+
+
+# ---- by content ------------------------------------------------------------------------------------------------------
+
+READERS: Mapping[str, tuple[Callable[[Node], bool], Callable[[Node], ClientFile]]] = {
+    "vllm-bench": (is_vllm, read_vllm),
+    "guidellm": (is_guidellm, read_guidellm),
+    "nvidia-aiperf": (is_nvidia, read_nvidia),
+}
+"""Tool -> whether a document is its own, and how it is read."""
+
+
+def read_client(data: bytes) -> ClientFile | None:
+    """What a client wrote, by its content; None where it is no such file. Raises ForeignError for a damaged one."""
+    try:
+        document = Node(json.loads(data))
+    except (ValueError, RecursionError):
+        document = Node(data.decode("utf-8", "replace"))
+    for recognises, read in READERS.values():
+        try:
+            fits = recognises(document)
+        except ForeignError:
+            continue
+        if fits:
+            return read(document)
+    return None
+
+
+def is_time(seconds: float | None) -> bool:
+    """Whether it is a time that can be counted with."""
+    return seconds is not None and math.isfinite(seconds) and seconds >= 0
