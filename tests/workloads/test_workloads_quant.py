@@ -194,7 +194,7 @@ def test_smaller_extents_err_less_and_store_more_scales() -> None:
 
 def test_calibration_never_sees_the_rows_that_the_layer_multiplies() -> None:
     x, w = torch.empty(256, 256), torch.empty(64, 256)
-    outliers = calibrated.Outliers(activations=4)
+    outliers = calibrated.OutlierChannels(activations=4)
     calibrated.draw(x, w, outliers, seed=3)
     alike, unlike = (calibrated.calibration(x, outliers, rows=512, seed=3, alike=a) for a in (True, False))
     assert not any((alike == row).all(dim=1).any() for row in x)

@@ -24,21 +24,21 @@ _ALPHAS = tuple(step / 20 for step in range(20))
 
 
 @dataclass(frozen=True)
-class Outliers:
+class OutlierChannels:
     """How many channels are drawn larger than the others."""
 
     activations: int = 0
     weights: int = 0
 
 
-def draw(x: Any, w: Any, outliers: Outliers, *, seed: int) -> None:
+def draw(x: Any, w: Any, outliers: OutlierChannels, *, seed: int) -> None:
     """Activations [m, k] and weight [n, k] in place: noise, with outliers as ``linear`` says."""
     draw_on_device(w, seed=seed, name="w")
     w[_channels(seed, "w", len(w), outliers.weights)] *= _WEIGHTS
     _draw_activations(x, outliers.activations, seed=seed, rows="x", channels="channels")
 
 
-def calibration(x: Any, outliers: Outliers, *, rows: int, seed: int, alike: bool) -> Any:
+def calibration(x: Any, outliers: OutlierChannels, *, rows: int, seed: int, alike: bool) -> Any:
     """Other rows than those of x [m, k] in float32: drawn as x was, or with other channels large and other factors."""
     drawn = x.new_empty((rows, x.shape[1]))
     channels = "channels" if alike else "other channels"

@@ -65,7 +65,7 @@ def linear(
     """
     _check(m, n, k, weights=weights, activations=activations, fused=fused)
     _check_rounding(k, weights, activations, granularity=granularity, method=method, fused=fused)
-    outliers = calibrated.Outliers(activation_outliers, weight_outliers)
+    outliers = calibrated.OutlierChannels(activation_outliers, weight_outliers)
     if not (0 <= activation_outliers <= k and 0 <= weight_outliers <= n):
         raise ValueError("outliers are channels: no more than k of activations and n of weights, and 0 or more")
     kind = torch_dtype("bfloat16" if context.on_gpu or weights == "int4" else "float32")
