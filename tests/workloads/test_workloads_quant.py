@@ -11,7 +11,7 @@ import torch
 from cpu_pairs import Pair, audit, set_up
 
 from aiperf.workloads.contract import Context, SkipSide
-from aiperf.workloads.quant import schemes
+from aiperf.workloads.quant import calibrated, schemes
 from aiperf.workloads.quant import workload as quant
 from aiperf.workloads.shared.agreement import relative_frobenius
 
@@ -151,3 +151,94 @@ def test_few_rows_charge_no_product_and_rounded_layers_no_float_roof() -> None:
     assert quant.linear(Context(), **(SMALL | {"m": 64})).work.peaks == {"cpu_gemm_fp32": 2.0 * 64 * 64 * 256}
     assert quant.linear(Context(), **(SMALL | {"m": 64}), **INT8).work.peaks == {}
     assert quant.linear(Context(), **(SMALL | {"m": 63})).work.peaks == {}
+
+
+OUTLIERS: dict[str, Any] = {"m": 64, "n": 64, "k": 256, "report_error": True}
+INT4 = {"weights": "int4", "activation_outliers": 4}
+
+
+def reported(**own: Any) -> float:
+    workload = quant.linear(Context(seed=3), **(OUTLIERS | own))
+    assert workload.values is not None
+    found = workload.values()["output_error"]
+    assert workload.reference is not None
+    truth, y = workload.reference()["y"], workload.outputs()["y"].double()
+    assert found == pytest.approx(float((y - truth).norm() / truth.norm()))
+    return found
+
+
+def test_calibrated_4_bits_err_less_than_rounding_to_nearest_and_less_than_with_rows_unlike_the_layers_own() -> None:
+    nearest = reported(**INT4)
+    for method in ("awq", "gptq"):
+        alike = reported(**INT4, method=method)
+        assert alike < 0.95 * nearest
+        assert alike < reported(**INT4, method=method, calibration="unlike")
+
+
+def test_smoothing_makes_8_bits_err_less_and_changes_no_function_but_for_rounding() -> None:
+    plain, smooth = (
+        reported(**INT8, activation_outliers=4, granularity="tensor", method=method)
+        for method in ("rtn", "smoothquant")
+    )
+    assert 0 < smooth < plain < 0.2
+
+
+def test_smaller_extents_err_less_and_store_more_scales() -> None:
+    errors = [reported(weights="int4", weight_outliers=4, granularity=g) for g in ("tensor", "row", "block32")]
+    assert errors == sorted(errors, reverse=True)
+    bits = [8 * schemes.store(torch.randn(64, 256), "int4", g).bytes / (64 * 256) for g in ("tensor", "row", "block32")]
+    assert bits == [4.125, 4.125, 5.0]
+    scale = schemes.store(torch.randn(64, 256), "int8", "tensor").scale
+    assert (scale == scale[0]).all()
+
+
+def test_calibration_never_sees_the_rows_that_the_layer_multiplies() -> None:
+    x, w = torch.empty(256, 256), torch.empty(64, 256)
+    outliers = calibrated.OutlierChannels(activations=4)
+    calibrated.draw(x, w, outliers, seed=3)
+    alike, unlike = (calibrated.calibration(x, outliers, rows=512, seed=3, alike=a) for a in (True, False))
+    assert not any((alike == row).all(dim=1).any() for row in x)
+    large = [set(rows.std(dim=0).topk(4).indices.tolist()) for rows in (x, alike, unlike)]
+    assert large[0] == large[1] != large[2]
+
+
+def test_gptq_without_correlation_or_outliers_rounds_to_codes_that_err_no_more_on_its_own_rows() -> None:
+    source = torch.Generator().manual_seed(1)
+    rows, weight = (torch.randn(shape, generator=source) for shape in ((512, 128), (16, 128)))
+    found, nearest = calibrated.gptq(weight, rows), schemes.int4_codes(weight, "own")
+    errors = [float((rows @ (schemes.int4_values(*codes) - weight).t()).norm()) for codes in (found, nearest)]
+    assert errors[0] < errors[1]
+    assert torch.equal(found[1], nearest[1])
+
+
+@pytest.mark.parametrize("own", [INT4 | {"method": "gptq"}, INT8 | {"method": "smoothquant"}], ids=str)
+def test_new_inputs_are_calibrated_anew(own: dict[str, Any]) -> None:
+    workload = quant.linear(Context(seed=3), **(OUTLIERS | own))
+    assert workload.values is not None
+    assert workload.reference is not None
+    for seed in (11, 12):
+        y = audit(workload, seed=seed)["y"]
+        truth = workload.reference()["y"].numpy()
+        assert workload.values()["output_error"] == pytest.approx(error({"y": truth}, {"y": y}), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"weights": "int8", "granularity": "block32"}, "granularity of int8"),
+        ({"granularity": "tensor"}, "granularity of float"),
+        ({"weights": "int4", "granularity": "row", "k": 128}, "groups of 256"),
+        ({"method": "awq"}, "method awq is for int4"),
+        ({"method": "smoothquant", "weights": "int8"}, "with int8 activations"),
+        ({"weights": "int4", "method": "gptq", "granularity": "block32"}, "granularity: own"),
+        ({"weights": "int4", "method": "awq", "fused": False}, "fused: true"),
+        ({"activation_outliers": 257}, "outliers"),
+    ],
+)
+def test_ways_of_rounding_that_do_not_go_together_are_refused(params: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        quant.linear(Context(), **(SMALL | params))
+
+
+def test_an_error_is_reported_only_where_it_is_asked_for() -> None:
+    assert quant.linear(Context(), **SMALL).values is None

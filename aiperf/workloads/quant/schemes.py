@@ -18,6 +18,8 @@ from aiperf.workloads.shared.triton_gemm import need_triton
 
 _PRODUCTS = (("int8", "int8"), ("fp8", "fp8"), ("int4", "float"), ("int4_symmetric", "fp8"))
 """(weights, activations) that a product takes as they are."""
+INT4_GROUPS = {"own": GROUP, "tensor": 256, "row": 256, "block32": 32}
+"""Granularity of int4 -> neighbours for which torch's product is given a scale and a zero."""
 _LIMIT = {"int8": 127.0, "fp8": 448.0}
 _INNER_TILES = 8
 _UNPACKED = "torch cannot pack 4-bit weights here"
@@ -30,7 +32,7 @@ class Stored:
     kind: str
     codes: Any
     scale: Any
-    """int8: [n]; fp8: one; int4: scale and zero, [k / 128, n, 2]; int4_symmetric: [k / 128, n]."""
+    """int8: [n]; fp8: one; int4: scale and zero, [groups, n, 2]; int4_symmetric: [k / 128, n]."""
     packed: Any = None
     """int4 only: the codes in the order that torch's product reads."""
 
@@ -41,31 +43,47 @@ class Stored:
         return float(codes + self.scale.nbytes)
 
 
-def store(weight: Any, kind: str) -> Stored:
-    """Round a weight to nearest: int8 with a scale a row, fp8 (e4m3) with one scale, int4 by groups, with a zero of
-    their own or symmetric. Raises SkipSide where torch cannot pack 4-bit weights."""
+def store(weight: Any, kind: str, granularity: str = "own") -> Stored:
+    """Round a weight to nearest: int8 with a scale a row, fp8 (e4m3) with one scale, int4 by groups of 128, with a zero
+    of their own or symmetric. ``granularity`` of int8: ``tensor``, the same scale for every row; of int4: one for the
+    ``tensor`` or ``row``, kept for each 256 weights, or one for each ``block32``. Raises SkipSide where torch cannot
+    pack 4-bit weights."""
     if kind == "int4":
-        return _store_int4(weight)
+        return pack_int4(*int4_codes(weight.float(), granularity))
     if kind == "int4_symmetric":
         return Stored(kind, *few_bits.packed(weight))
     wide = weight.float()
     if kind == "int8":
-        scale = wide.abs().amax(dim=1) / _LIMIT[kind]
+        largest = wide.abs().amax(dim=1)
+        scale = (largest.amax().expand_as(largest) if granularity == "tensor" else largest).contiguous() / _LIMIT[kind]
         return Stored(kind, (wide / scale[:, None]).round_().to(torch.int8), scale)
     scale = wide.abs().amax() / _LIMIT[kind]
     return Stored(kind, (wide / scale).to(torch.float8_e4m3fn), scale)
 
 
-def _store_int4(weight: Any) -> Stored:
-    """Codes 0 to 15 spread between the smallest and the largest of each group: w = (code - 8) scale + zero."""
-    (n, k), dtype = weight.shape, torch.bfloat16
-    groups = weight.float().view(n, k // GROUP, GROUP)
-    low, high = groups.amin(dim=2, keepdim=True), groups.amax(dim=2, keepdim=True)
+def int4_codes(wide: Any, granularity: str) -> tuple[Any, Any, Any]:
+    """Codes 0 to 15 [n, k] spread between the smallest and the largest of each extent, scales and zeros [n, groups, 1]:
+    w = (code - 8) scale + zero."""
+    n, k = wide.shape
+    groups = wide.view(n, k // INT4_GROUPS[granularity], -1)
+    extent = {"tensor": (0, 1, 2), "row": (1, 2)}.get(granularity, (2,))
+    low, high = (end(dim=extent, keepdim=True) for end in (groups.amin, groups.amax))
     scale = ((high - low) / 15).clamp_(min=1e-6)
     codes = ((groups - low) / scale).round_().clamp_(0, 15).view(n, k).to(torch.int32)
-    zero = low + scale * 8
-    both = torch.cat([scale, zero], dim=2).to(dtype).transpose(0, 1).contiguous()
-    if weight.is_cuda:
+    shape = (n, groups.shape[1], 1)
+    return codes, scale.expand(shape), (low + scale * 8).expand(shape)
+
+
+def int4_values(codes: Any, scale: Any, zero: Any) -> Any:
+    """The numbers [n, k] that codes, scales and zeros [n, groups, 1] stand for."""
+    n, k = codes.shape
+    return ((codes.view(n, scale.shape[1], -1).to(scale.dtype) - 8) * scale + zero).view(n, k)
+
+
+def pack_int4(codes: Any, scale: Any, zero: Any) -> Stored:
+    """Codes in the order that torch's product reads. Raises SkipSide where there is none."""
+    both = torch.cat([scale, zero], dim=2).to(torch.bfloat16).transpose(0, 1).contiguous()
+    if codes.is_cuda:
         pairs = (codes[:, ::2] << 4 | codes[:, 1::2]).to(torch.uint8)
         packed = attempt(lambda: torch._convert_weight_to_int4pack(pairs, _INNER_TILES), _UNPACKED)
     else:
@@ -81,9 +99,8 @@ def restored(stored: Stored, dtype: Any) -> Any:
         return stored.codes.to(dtype) * stored.scale.to(dtype)
     if stored.kind == "int4_symmetric":
         return few_bits.unpacked(stored.codes, stored.scale, dtype)
-    n, k = stored.codes.shape
     scale, zero = (x.transpose(0, 1)[:, :, None] for x in stored.scale.to(dtype).unbind(2))
-    return ((stored.codes.view(n, k // GROUP, GROUP).to(dtype) - 8) * scale + zero).view(n, k)
+    return int4_values(stored.codes, scale, zero)
 
 
 def activation_scale(x: Any, kind: str) -> Any:
@@ -106,10 +123,12 @@ def rounded(x: Any, scale: Any, kind: str) -> Any:
     return codes.round_().to(torch.int8) if kind == "int8" else codes.to(torch.float8_e4m3fn)
 
 
-def product(x: Any, weight: Callable[[], Stored], scale: Callable[[], Any], *, activations: str) -> Callable[[], Any]:
-    """X [m, k] times the stored weight, by a product that reads it as it is stored; a new [m, n]. Raises ValueError
-    unless ``activations`` is int8 or fp8 as the weight, float beside int4, or fp8 beside int4_symmetric, and SkipSide
-    where there is no such product."""
+def product(
+    taken: Callable[[], Any], weight: Callable[[], Stored], scale: Callable[[], Any], *, activations: str
+) -> Callable[[], Any]:
+    """``taken`` [m, k] times the stored weight, by a product that reads it as it is stored; a new [m, n]. Raises
+    ValueError unless ``activations`` is int8 or fp8 as the weight, float beside int4, or fp8 beside int4_symmetric, and
+    SkipSide where there is no such product."""
     kind = weight().kind
     if (kind, activations) not in _PRODUCTS:
         raise ValueError(
@@ -117,39 +136,42 @@ def product(x: Any, weight: Callable[[], Stored], scale: Callable[[], Any], *, a
         )
 
     def by_int8() -> Any:
-        stored, step = weight(), scale()
+        x, stored, step = taken(), weight(), scale()
         sums = torch._int_mm(rounded(x, step, "int8"), stored.codes.t())
         return (sums * (stored.scale * step)).to(x.dtype)
 
     def by_fp8() -> Any:
-        stored, step = weight(), scale()
+        x, stored, step = taken(), weight(), scale()
         codes = rounded(x, step, "fp8")
         return torch._scaled_mm(codes, stored.codes.t(), scale_a=step, scale_b=stored.scale, out_dtype=x.dtype)
 
     def by_int4() -> Any:
-        stored = weight()
+        x, stored = taken(), weight()
         multiply = torch._weight_int4pack_mm if x.is_cuda else torch._weight_int4pack_mm_for_cpu
-        return multiply(x, stored.packed, GROUP, stored.scale)
+        return multiply(x, stored.packed, x.shape[1] // len(stored.scale), stored.scale)
 
     def by_few_bits() -> Any:
-        stored, step = weight(), scale()
+        x, stored, step = taken(), weight(), scale()
         return few_bits.product(rounded(x, step, "fp8"), step, stored.codes, stored.scale, dtype=x.dtype)
 
     if kind == "int4_symmetric":
-        need_triton(str(x.device))
+        need_triton(str(taken().device))
         return by_few_bits
     run = {"int8": by_int8, "fp8": by_fp8, "int4": by_int4}[kind]
     return tried(run, f"torch's {kind} product does not take these operands here")
 
 
-def separate(x: Any, weight: Callable[[], Stored], scale: Callable[[], Any], *, activations: str) -> Callable[[], Any]:
+def separate(
+    taken: Callable[[], Any], weight: Callable[[], Stored], scale: Callable[[], Any], *, activations: str
+) -> Callable[[], Any]:
     """The same numbers, turned back into x's type by passes of their own before a plain product; a new [m, n]."""
 
     def run() -> Any:
-        taken = x
+        x = taken()
+        kind = x.dtype
         if activations != "float":
             step = scale()
-            taken = rounded(x, step, activations).to(x.dtype) * step.to(x.dtype)
-        return torch.nn.functional.linear(taken, restored(weight(), x.dtype))
+            x = rounded(x, step, activations).to(kind) * step.to(kind)
+        return torch.nn.functional.linear(x, restored(weight(), kind))
 
     return run

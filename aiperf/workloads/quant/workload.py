@@ -1,6 +1,6 @@
 """quant.linear: one linear layer with weights and activations in floating point or quantised.
 
-What must not live here: the rounding and its products (schemes.py), training, timing.
+What must not live here: the rounding and its products (schemes.py), calibration (calibrated.py), training, timing.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from typing import Any, Literal
 import torch
 
 from aiperf.workloads.contract import Context, Work, Workload
-from aiperf.workloads.quant import schemes
+from aiperf.workloads.quant import calibrated, schemes
 from aiperf.workloads.shared.agreement import relative_frobenius
-from aiperf.workloads.shared.seeded import Charge, draw_on_device, empty, memory_charge, torch_dtype
+from aiperf.workloads.shared.seeded import Charge, empty, memory_charge, torch_dtype
 from aiperf.workloads.shared.tried import tried
 
+METRICS = {"linear": {"output_error": ("", "lower")}}
+"""Given with ``report_error``."""
 _HISTORY = 1024
 """Steps whose scales a delayed one is chosen from."""
 _FEW = 64
@@ -32,6 +34,13 @@ def linear(
     weights: Literal["float", "int8", "int4", "int4_symmetric", "fp8"] = "float",
     activations: Literal["float", "int8", "fp8"] = "float",
     activation_scale: Literal["static", "dynamic", "delayed"] = "static",
+    granularity: Literal["own", "tensor", "row", "block32"] = "own",
+    method: Literal["rtn", "gptq", "awq", "smoothquant"] = "rtn",
+    calibration: Literal["alike", "unlike"] = "alike",
+    calibration_rows: int = 4096,
+    activation_outliers: int = 0,
+    weight_outliers: int = 0,
+    report_error: bool = False,
     fused: bool = True,
     compiled: bool = False,
 ) -> Workload:
@@ -44,35 +53,59 @@ def linear(
     in each step, ``delayed`` is the largest of 1024 steps before, to which the step adds its own. ``fused`` multiplies
     what is stored; otherwise it is turned back into floats by passes of their own. ``compiled``: by torch.compile.
 
+    ``granularity`` other than its own: int8 with one scale, int4 with one for the tensor, a row or 32 neighbours.
+    ``method``: ``gptq`` and ``awq`` of int4, ``smoothquant`` of int8, from ``calibration_rows`` others; the latter
+    two divide input channels, which the step does to x. ``activation_outliers``: input channels 20 times as large, and
+    all share k / 8 factors, half of their variance; ``calibration: unlike`` has other ones. ``weight_outliers``: rows
+    of W 3 times as large. ``report_error`` gives ||y - x W^T|| / ||x W^T||, of the unrounded x and W, as
+    ``output_error``.
+
     FLOPs: 2mnk; bytes: the weight as stored with its scales, x and y. The named check ``relative_frobenius`` is
     ||y - y_before|| / ||y_before||.
     """
     _check(m, n, k, weights=weights, activations=activations, fused=fused)
+    _check_rounding(k, weights, activations, granularity=granularity, method=method, fused=fused)
+    outliers = calibrated.OutlierChannels(activation_outliers, weight_outliers)
+    if not (0 <= activation_outliers <= k and 0 <= weight_outliers <= n):
+        raise ValueError("outliers are channels: no more than k of activations and n of weights, and 0 or more")
     kind = torch_dtype("bfloat16" if context.on_gpu or weights == "int4" else "float32")
     x, w = (empty(context, shape, kind) for shape in ((m, k), (n, k)))
     held: dict[str, Any] = {}
 
+    def taken() -> Any:
+        by = held.get("multiplier")
+        return x if by is None else x * by
+
     def redraw(seed: int) -> None:
-        for name, array in (("x", x), ("w", w)):
-            draw_on_device(array, seed=seed, name=name)
+        held.pop("truth", None)
+        calibrated.draw(x, w, outliers, seed=seed)
         if weights != "float":
-            held["weight"] = schemes.store(w, weights)
+            rows = (
+                None
+                if method == "rtn"
+                else calibrated.calibration(x, outliers, rows=calibration_rows, seed=seed, alike=calibration == "alike")
+            )
+            held["weight"], held["multiplier"] = calibrated.stored(
+                w, rows, weights, method=method, granularity=granularity
+            )
         if activations != "float":
-            held["scale"] = schemes.activation_scale(x, activations)
+            held["scale"] = schemes.activation_scale(taken(), activations)
             held["history"] = held["scale"].repeat(_HISTORY)
 
     redraw(context.seed)
 
     def scale() -> Any:
+        if activation_scale == "static":
+            return held["scale"]
         if activation_scale == "delayed":
-            return schemes.delayed_scale(x, held["history"], activations)
-        return schemes.activation_scale(x, activations) if activation_scale == "dynamic" else held["scale"]
+            return schemes.delayed_scale(taken(), held["history"], activations)
+        return schemes.activation_scale(taken(), activations)
 
     if weights == "float":
         multiply: Callable[[], Any] = partial(torch.nn.functional.linear, x, w)
     else:
         make = schemes.product if fused else schemes.separate
-        multiply = make(x, lambda: held["weight"], scale, activations=activations)
+        multiply = make(taken, lambda: held["weight"], scale, activations=activations)
     if compiled:
         multiply = tried(torch.compile(multiply, dynamic=False), "torch.compile does not take this layer here")
     latest: dict[str, Any] = {}
@@ -81,7 +114,7 @@ def linear(
         latest["y"] = multiply()
 
     step()
-    size = held["weight"].bytes if held else float(w.nbytes)
+    size = held["weight"].bytes if "weight" in held else float(w.nbytes)
     return Workload(
         step=step,
         work=_work(context, x, w, size, weights),
@@ -89,6 +122,7 @@ def linear(
         inputs=lambda: {"x": x, "w": w},
         redraw=redraw,
         reference=lambda: {"y": x.double() @ w.double().t()},
+        values=(lambda: {"output_error": _output_error(x, w, held, latest["y"])}) if report_error else None,
         checks={"relative_frobenius": relative_frobenius},
         facts={
             "weight_bytes": size,
@@ -109,12 +143,36 @@ def _check(m: int, n: int, k: int, *, weights: str, activations: str, fused: boo
         raise ValueError("fused: false is about quantised weights")
 
 
+def _check_rounding(k: int, weights: str, activations: str, *, granularity: str, method: str, fused: bool) -> None:
+    """Raises ValueError for ways of rounding that a format or its product does not know."""
+    known = {"int8": ("own", "tensor", "row"), "int4": tuple(schemes.INT4_GROUPS)}.get(weights, ("own",))
+    if granularity not in known:
+        raise ValueError(f"granularity of {weights} weights is one of {', '.join(known)}")
+    if weights == "int4" and k % schemes.INT4_GROUPS[granularity]:
+        raise ValueError(f"granularity {granularity} needs k in groups of {schemes.INT4_GROUPS[granularity]}")
+    needs = {"gptq": ("int4", "float"), "awq": ("int4", "float"), "smoothquant": ("int8", "int8")}
+    if method != "rtn" and (weights, activations) != needs[method]:
+        raise ValueError(f"method {method} is for {needs[method][0]} weights with {needs[method][1]} activations")
+    if method in ("gptq", "awq") and granularity != "own":
+        raise ValueError(f"method {method} rounds by groups of 128; it needs granularity: own")
+    if method != "rtn" and not fused:
+        raise ValueError(f"method {method} needs fused: true")
+
+
+def _output_error(x: Any, w: Any, held: dict[str, Any], y: Any) -> float:
+    """How far the layer is from the unrounded one, whose result is kept until the next inputs."""
+    if "truth" not in held:
+        held["truth"] = x.double() @ w.double().t()
+    return float((y.double() - held["truth"]).norm() / held["truth"].norm())
+
+
 def _rounding_error(w: Any, held: dict[str, Any]) -> float:
     """||W_stored - W|| / ||W||; 0 for a float weight."""
     if "weight" not in held:
         return 0.0
     wide = w.float()
-    return float((schemes.restored(held["weight"], wide.dtype) - wide).norm() / wide.norm())
+    kept, by = schemes.restored(held["weight"], wide.dtype), held["multiplier"]
+    return float(((kept if by is None else kept * by) - wide).norm() / wide.norm())
 
 
 def _work(context: Context, x: Any, w: Any, size: float, weights: str) -> Work:
