@@ -9,12 +9,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from cpu_pairs import differences
 from gang_of_two import run_gang
 
 from aiperf.workloads.comm import workload as comm
 from aiperf.workloads.contract import Context
 from aiperf.workloads.moe import workload as moe
+from aiperf.workloads.parallel import gradient_exchange as exchange
 from aiperf.workloads.parallel import workload as parallel
 from aiperf.workloads.shared import agreement, models
 from aiperf.workloads.shared.seeded import draw_normal, own_seed
@@ -102,9 +104,19 @@ def test_a_compiled_model_is_cut_into_a_graph_for_each_bucket_and_yields_the_sam
     assert differences(_outputs(eager), _outputs(compiled), rtol=1e-3, atol=1e-6) == []
 
 
-def test_the_buckets_that_ddp_made_are_counted(found):
-    assert float(found[0]["eager"]["count.ddp_buckets"]) == float(found[0]["compiled"]["count.graphs"]) == 3
-    assert "count.ddp_buckets" not in found[0]["buckets"]
+@pytest.mark.parametrize(("cap", "buckets"), [(4, 6), (8, 3), (1000, 1)])
+def test_the_buckets_that_ddp_made_are_counted_from_its_third_step_on(cap, buckets):
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        # Six layers of a little more than 4 MiB.
+        module = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024) for _ in range(6)))
+        wrapped = torch.nn.parallel.DistributedDataParallel(module, bucket_cap_mb=cap)
+        for _ in range(3):
+            wrapped(torch.ones(1, 1024)).sum().backward()
+        assert exchange.ddp_buckets(wrapped) == {"ddp_buckets": buckets}
+        assert exchange.ddp_buckets(module) == {}
+    finally:
+        dist.destroy_process_group()
 
 
 def test_the_share_of_the_exchange_is_read_where_nothing_hides_it(found):

@@ -61,7 +61,7 @@ def install_hook(module: Any, hook: str) -> None:
 
 
 def ddp_buckets(module: Any) -> dict[str, float]:
-    """Into how many buckets DDP cut the gradients, as it says after its first steps; nothing for another module."""
+    """Into how many buckets DDP cut the gradients, as it says from its third step on; nothing for another module."""
     if not isinstance(module, torch.nn.parallel.DistributedDataParallel):
         return {}
     told = module._get_ddp_logging_data()
