@@ -8,7 +8,7 @@ import torch
 from cpu_pairs import audit
 
 from aiperf.workloads.contract import Context, SkipSide
-from aiperf.workloads.moe import routing
+from aiperf.workloads.moe import experts, routing
 from aiperf.workloads.moe import workload as moe
 
 _SMALL = {"tokens": 40, "hidden": 16, "expert_hidden": 24, "experts": 8}
@@ -104,6 +104,52 @@ def test_without_pressure_the_choice_is_plain_top_k():
     assert torch.equal(routing.choose(logits, top_k=2, capacity=64), routing.choose(logits, top_k=2, capacity=0))
 
 
+def test_a_gate_without_a_bias_or_with_one_block_of_tokens_is_plain_top_k():
+    logits = torch.randn(200, 8, generator=torch.Generator().manual_seed(1)) + routing.skewed_bias(8, 1.5)
+    plain = routing.choose(logits, top_k=2, capacity=0)
+    assert torch.equal(routing.choose_by_load(logits, top_k=2, bias=0.0), plain)
+    heeding = routing.choose_by_load(logits, top_k=2, bias=1.0)
+    assert torch.equal(heeding[:64], plain[:64])
+    assert not torch.equal(heeding[64:], plain[64:])
+
+
+def test_the_stronger_the_bias_the_more_level_the_load():
+    logits = torch.randn(640, 8, generator=torch.Generator().manual_seed(1)) + routing.skewed_bias(8, 1.5)
+    hottest = []
+    for bias in (0.0, 0.5, 2.0):
+        chosen = routing.choose_by_load(logits, top_k=2, bias=bias)
+        assert (chosen[:, 0] != chosen[:, 1]).all()
+        hottest.append(int(torch.bincount(chosen.flatten(), minlength=8).max()))
+    assert hottest == sorted(hottest, reverse=True)
+    assert hottest[2] < 0.7 * hottest[0]
+
+
+def test_a_gate_that_heeds_the_load_gives_its_tokens_the_results_of_their_experts():
+    sides = [moe.layer(Context(seed=3), skew=1.2, gate_bias=bias, **{**_SMALL, "tokens": 200}) for bias in (0.0, 2.0)]
+    before, after = (audit(side, seed=5) for side in sides)
+    told = sides[1].checks["conserved"](before, after)
+    assert told.passed, told.detail
+    assert 0 < told.value < 1
+    assert sides[0].reference is not None
+    assert sides[1].reference is None
+
+
+def test_copies_lie_in_memory_of_their_own_with_equal_weights():
+    bank = experts.Bank.draw(Context(seed=3), experts=8, hidden=4, inner=6, dtype=torch.float32)
+    seats = experts.Seats(8, 2, 2)
+    first, last = (bank.share(rank, seats) for rank in (0, 1))
+    assert (first.count, last.count, seats.count) == (4, 6, 12)
+    for own, copy in zip((first.up, first.gate, first.down), (last.up, last.gate, last.down), strict=True):
+        assert torch.equal(own[:2], copy[4:])
+        assert own.untyped_storage().data_ptr() != copy.untyped_storage().data_ptr()
+
+
+def test_every_second_row_of_a_copied_expert_goes_to_its_copy():
+    chosen = torch.tensor([0, 0, 4, 1, 0, 2, 7, 1])
+    assert experts.Seats(8, 2, 2).of(chosen).tolist() == [0, 10, 6, 1, 0, 2, 9, 11]
+    assert experts.Seats(8, 2).of(chosen) is chosen
+
+
 def test_too_few_places_are_refused():
     with pytest.raises(ValueError, match="cannot take"):
         routing.choose(torch.randn(10, 2), top_k=2, capacity=9)
@@ -116,6 +162,9 @@ def test_too_few_places_are_refused():
         ({"capacity": 0.5}, "1 or more", ValueError),
         ({"exchange": "blocking"}, "needs ranks", ValueError),
         ({"execution": "streams"}, "GPU", SkipSide),
+        ({"gate_bias": -1.0}, "0 or more", ValueError),
+        ({"gate_bias": 1.0, "capacity": 1.25}, "needs capacity", ValueError),
+        ({"replicas": 1}, "copies of", ValueError),
         ({"execution": "dense", "capacity": 1.25}, "no places", ValueError),
     ],
 )

@@ -3,14 +3,20 @@ accumulation, compression, sharding, skew, local SGD, experts and process groups
 
 from __future__ import annotations
 
+import itertools
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+import torch
+import torch.distributed as dist
 from cpu_pairs import differences
 from gang_of_two import run_gang
 
 from aiperf.workloads.comm import workload as comm
 from aiperf.workloads.contract import Context
 from aiperf.workloads.moe import workload as moe
+from aiperf.workloads.parallel import gradient_exchange as exchange
 from aiperf.workloads.parallel import workload as parallel
 from aiperf.workloads.shared import agreement, models
 from aiperf.workloads.shared.seeded import draw_normal, own_seed
@@ -39,6 +45,10 @@ _SIDES = {
     "free": {**_MOE, "skew": 1.2},
     "roomy": {**_MOE, "skew": 1.2, "capacity": 8.0},
     "capped": {**_MOE, "skew": 1.2, "capacity": 1.25},
+    "copied": {**_MOE, "skew": 1.2, "replicas": 2},
+    "heeding": {**_MOE, "skew": 1.2, "tokens": 192, "gate_bias": 2.0},
+    "unheeding": {**_MOE, "skew": 1.2, "tokens": 192},
+    "alone": {**_MOE, "skew": 1.2, "top_k": 1},
     "once": _COMM,
     "cached": {**_COMM, "groups": "cached"},
     "anew": {**_COMM, "groups": "new_each_call"},
@@ -92,6 +102,41 @@ def test_a_compiled_model_is_cut_into_a_graph_for_each_bucket_and_yields_the_sam
     assert [float(side["count.graphs"]) for side in (eager, compiled)] == [0, 3]
     assert [float(side["count.exchanges"]) for side in (eager, compiled)] == [1, 1]
     assert differences(_outputs(eager), _outputs(compiled), rtol=1e-3, atol=1e-6) == []
+
+
+@pytest.mark.parametrize(("cap", "buckets"), [(4, 6), (8, 3), (1000, 1)])
+def test_the_buckets_that_ddp_made_are_counted_from_its_third_step_on(cap, buckets):
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        # Six layers of a little more than 4 MiB.
+        module = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024) for _ in range(6)))
+        wrapped = torch.nn.parallel.DistributedDataParallel(module, bucket_cap_mb=cap)
+        for _ in range(3):
+            wrapped(torch.ones(1, 1024)).sum().backward()
+        assert exchange.ddp_buckets(wrapped) == {"ddp_buckets": buckets}
+        assert exchange.ddp_buckets(module) == {}
+    finally:
+        dist.destroy_process_group()
+
+
+def test_the_share_of_the_exchange_is_read_where_nothing_hides_it(found):
+    assert 0 < float(found[0]["buckets"]["count.exchange_share"]) < 1
+    assert "count.exchange_share" not in found[0]["ddp"]
+
+
+def test_the_share_is_that_of_the_all_reduces_in_the_steps_since_it_was_last_asked(monkeypatch):
+    asked = SimpleNamespace(
+        strategy="after_backward", parts=2, bucket_mb=25, skew=0, per_rank=2, updates=2, accumulate=1, no_sync=False
+    )
+    task = models.build("tiny", seed=3, device="cpu", batch=2, seq=4)
+    step = parallel._Step(task, task.module, torch.optim.SGD(task.module.parameters(), lr=0.1), asked)
+    monkeypatch.setattr(parallel.exchange, "average", lambda *_: None)
+    monkeypatch.setattr(parallel, "perf_counter", itertools.count().__next__)
+    assert step.shares() == {"exchange_share": 0}
+    for _ in range(2):
+        # Six looks at the clock: five ticks from first to last, of which two lie in the exchanges of two updates.
+        step.run()
+        assert step.shares() == {"exchange_share": 2 / 5}
 
 
 def test_both_strategies_report_equal_work(found):
@@ -170,6 +215,46 @@ def test_a_capacity_that_never_binds_changes_nothing_and_one_that_does_evens_out
     rows = {side: [float(found[rank][side]["count.own_rows"]) for rank in (0, 1)] for side in ("free", "capped")}
     assert sum(rows["free"]) == sum(rows["capped"]) == 2 * 48 * 2
     assert max(rows["capped"]) <= 2 * 4 * 15 < max(rows["free"])
+
+
+def _rows(found, side):
+    return [float(found[rank][side]["count.own_rows"]) for rank in (0, 1)]
+
+
+def test_copies_of_the_hottest_experts_take_half_of_their_rows_and_change_no_result(found):
+    hot = 0
+    for rank in (0, 1):
+        free, copied = _outputs(found[rank]["free"]), _outputs(found[rank]["copied"])
+        assert differences(free, copied, rtol=1e-5, atol=1e-6) == []
+        hot += sum(int((free["experts"] == expert).sum()) // 2 for expert in (0, 1))
+    moved = [a - b for a, b in zip(_rows(found, "free"), _rows(found, "copied"), strict=True)]
+    assert moved == [hot, -hot]
+    assert hot > 20
+
+
+def test_a_gate_that_heeds_the_load_evens_out_the_ranks(found):
+    assert sum(_rows(found, "heeding")) == sum(_rows(found, "unheeding")) == 2 * 192 * 2
+    assert max(_rows(found, "heeding")) < 0.9 * max(_rows(found, "unheeding"))
+
+
+def test_one_expert_to_a_token_halves_the_rows_and_is_the_first_of_two(found):
+    check = _on_one_rank().checks["first_choices"]
+    for rank in (0, 1):
+        two, one = _outputs(found[rank]["free"]), _outputs(found[rank]["alone"])
+        told = check(two, one)
+        assert told.passed, told.detail
+        assert 0.1 < told.value < 1
+        assert float(found[rank]["alone"]["count.sent_bytes"]) < float(found[rank]["free"]["count.sent_bytes"])
+        assert not check(two, {**one, "experts": two["experts"][:, 1:]}).passed
+        assert not check(two, {**one, "out": 1.1 * one["out"]}).passed
+        assert not check(two, {**one, "out": one["out"] * np.nan}).passed
+    assert sum(_rows(found, "alone")) == sum(_rows(found, "free")) / 2
+
+
+def test_what_a_rank_sends_is_counted_there_and_back(found):
+    # Rank 0 sends out what its tokens want of experts 4 to 7, and sends back what rank 1 wants of the others.
+    away = (_outputs(found[0]["free"])["experts"] >= 4).sum() + (_outputs(found[1]["free"])["experts"] < 4).sum()
+    assert float(found[0]["free"]["count.sent_bytes"]) == away * 16 * 4
 
 
 def test_overflow_is_counted_and_a_lost_or_doubled_token_is_noticed(found):

@@ -21,6 +21,36 @@ _STREAMS = 8
 
 
 @dataclass(frozen=True)
+class Seats:
+    """Which rank holds which experts: equal runs of them, and on the last rank the first ``copies`` experts again. All
+    ranks have as many seats, their own experts' before those of copies; only the last one's copies are filled."""
+
+    experts: int
+    ranks: int
+    copies: int = 0
+
+    @property
+    def each(self) -> int:
+        """Experts that a rank owns."""
+        return self.experts // self.ranks
+
+    @property
+    def count(self) -> int:
+        """Seats of all ranks."""
+        return self.ranks * (self.each + self.copies)
+
+    def of(self, chosen: Any) -> Any:
+        """The seat to which each row goes, given its expert; of a copied expert every second row goes to the copy."""
+        if not self.copies:
+            return chosen
+        seats = chosen + chosen // self.each * self.copies
+        first = self.count - self.copies
+        for expert in range(self.copies):
+            seats[(chosen == expert).nonzero().squeeze(1)[1::2]] = first + expert
+        return seats
+
+
+@dataclass(frozen=True)
 class Bank:
     """SwiGLU experts: y = (silu(x up') * (x gate')) down', weights [experts, outputs, inputs]."""
 
@@ -44,11 +74,14 @@ class Bank:
         """How many experts there are."""
         return len(self.up)
 
-    def share(self, rank: int, ranks: int) -> Bank:
-        """The experts of one rank: an equal run of them."""
-        each = self.count // ranks
-        mine = slice(rank * each, (rank + 1) * each)
-        return Bank(self.up[mine], self.gate[mine], self.down[mine])
+    def share(self, rank: int, seats: Seats) -> Bank:
+        """The experts of one rank: an equal run of them; and on the last rank the copies, in memory of their own."""
+        mine = slice(rank * seats.each, (rank + 1) * seats.each)
+        own = Bank(self.up[mine], self.gate[mine], self.down[mine])
+        if not seats.copies or rank != seats.ranks - 1:
+            return own
+        kinds = ((own.up, self.up), (own.gate, self.gate), (own.down, self.down))
+        return Bank(*(torch.cat([held, every[: seats.copies]]) for held, every in kinds))
 
     def run_one(self, expert: int, rows: Any) -> Any:
         """Rows through one expert."""
@@ -155,9 +188,9 @@ def _grouped(rows: Any, counts: Any, bank: Bank) -> Any:
     return multiply(functional.silu(up) * gate, bank.down.transpose(-2, -1), offs=ends)
 
 
-def exchanged(rows: Any, counts: Any, mine: Bank, run: Run, *, ranks: int) -> tuple[Any, Any]:
-    """Rows sorted by expert, sent to the rank of their expert, run there and sent back; and the rows that each own
-    expert handled. ``counts``: this rank's rows for each expert of all ranks."""
+def exchanged(rows: Any, counts: Any, mine: Bank, run: Run, *, ranks: int) -> tuple[Any, Any, int]:
+    """Rows sorted by seat, sent to the rank of their seat, run there and sent back; the rows that each seat of this
+    rank handled; and how many rows this rank sent to others, there and back. ``counts``: its rows for each seat."""
     arriving = torch.empty_like(counts)
     dist.all_to_all_single(arriving, counts)
     sent = counts.view(ranks, -1).sum(1).tolist()
@@ -166,11 +199,13 @@ def exchanged(rows: Any, counts: Any, mine: Bank, run: Run, *, ranks: int) -> tu
     inbox = rows.new_empty(sum(received), rows.shape[1])
     dist.all_to_all_single(inbox, rows, received, sent)
     # They arrive source by source, each sorted by expert; the experts want them expert by expert.
-    expert_of = torch.arange(mine.count, device=rows.device).repeat(ranks).repeat_interleave(arriving)
+    seats = torch.arange(len(counts) // ranks, device=rows.device)
+    expert_of = seats.repeat(ranks).repeat_interleave(arriving)
     order = expert_of.argsort(stable=True)
     load = by_source.sum(0)
     outbox = torch.empty_like(inbox)
     outbox[order] = run(inbox[order], load, mine)
     done = torch.empty_like(rows)
     dist.all_to_all_single(done, outbox, sent, received)
-    return done, load
+    rank = dist.get_rank()
+    return done, load, sum(sent) - sent[rank] + sum(received) - received[rank]

@@ -1,4 +1,5 @@
-"""Which experts a token goes to: a skewed router, top-k choice, and a capacity that sends overflow elsewhere.
+"""Which experts a token goes to: a skewed router, top-k choice, a capacity that sends overflow elsewhere, and a gate
+that heeds the load.
 
 What must not live here: experts, exchanges between ranks, timing.
 """
@@ -11,6 +12,8 @@ from typing import Any
 import torch
 
 _BUSY = torch.iinfo(torch.int64).max
+_BLOCK = 64
+"""Tokens that are gated between two looks at the load."""
 
 
 def skewed_bias(experts: int, skew: float) -> Any:
@@ -46,6 +49,19 @@ def choose(logits: Any, *, top_k: int, capacity: int) -> Any:
         if bool((filled == top_k).all()):
             break
     return _complete(chosen, load, capacity)
+
+
+def choose_by_load(logits: Any, *, top_k: int, bias: float) -> Any:
+    """Expert ids [tokens, top_k] of a gate that heeds the load: tokens are gated in blocks, and an expert's score falls
+    by ``bias`` for each equal share of the rows so far that went to it."""
+    experts = logits.shape[1]
+    load = torch.zeros(experts, dtype=torch.int64, device=logits.device)
+    chosen = []
+    for block in logits.split(_BLOCK):
+        shares = load * experts / load.sum().clamp(min=1)
+        chosen.append((block - bias * shares).topk(top_k, dim=1).indices)
+        load += torch.bincount(chosen[-1].flatten(), minlength=experts)
+    return torch.cat(chosen)
 
 
 def _complete(chosen: Any, load: Any, capacity: int) -> Any:

@@ -28,19 +28,38 @@ Truth = Callable[[Any, Any], Any]
 """(rows, their experts) -> results in float64."""
 
 
-def _conserved(before: Mapping[str, Any], after: Mapping[str, Any], *, truth: Truth, off: float) -> Outcome:
-    """Every token went to its number of different experts, tokens with the same experts on both sides have the same
-    results, and probed tokens have those of their experts. The value is the share of tokens that went elsewhere."""
-    for which, side in (("before", before), ("after", after)):
+def _fault(sides: Mapping[str, Mapping[str, Any]], *, truth: Truth, off: float) -> str:
+    """Of sides by name: that one lost tokens, or gave probed ones other results than those of their experts."""
+    for which, side in sides.items():
         ids = np.sort(side["experts"], axis=1)
         if (ids < 0).any() or (np.diff(ids, axis=1) == 0).any() or (side["handled"] != ids.shape[1]).any():
-            return Outcome(False, f"{which} lost tokens, or gave one twice to an expert")
+            return f"{which} lost tokens, or gave one twice to an expert"
         probed = slice(None, None, _stride(len(ids)))
         want = truth(side["probed"], side["experts"][probed])
         apart = np.linalg.norm(side["out"][probed] - want, axis=1)
         # Written so that what is no number is no agreement.
         if not (apart <= off * np.linalg.norm(want, axis=1)).all():
-            return Outcome(False, f"{which} has results that are not those of the experts that it chose")
+            return f"{which} has results that are not those of the experts that it chose"
+    return ""
+
+
+def _first_choices(before: Mapping[str, Any], after: Mapping[str, Any], *, truth: Truth, off: float) -> Outcome:
+    """No side lost a token, probed tokens have the results of their experts, and the side with fewer experts to a token
+    took the first of the other's. The value is how far apart the results are, over those of before."""
+    if fault := _fault({"before": before, "after": after}, truth=truth, off=off):
+        return Outcome(False, fault)
+    fewer = min(before["experts"].shape[1], after["experts"].shape[1])
+    if not np.array_equal(before["experts"][:, :fewer], after["experts"][:, :fewer]):
+        return Outcome(False, "the sides do not agree on the experts that suit a token best")
+    apart = float(np.linalg.norm(after["out"] - before["out"]) / np.linalg.norm(before["out"]))
+    return Outcome(True, f"the results are {100 * apart:.1f} % of their length apart", apart)
+
+
+def _conserved(before: Mapping[str, Any], after: Mapping[str, Any], *, truth: Truth, off: float) -> Outcome:
+    """Every token went to its number of different experts, tokens with the same experts on both sides have the same
+    results, and probed tokens have those of their experts. The value is the share of tokens that went elsewhere."""
+    if fault := _fault({"before": before, "after": after}, truth=truth, off=off):
+        return Outcome(False, fault)
     same = (np.sort(before["experts"], axis=1) == np.sort(after["experts"], axis=1)).all(axis=1)
     if not np.allclose(before["out"][same], after["out"][same], rtol=_RTOL, atol=_ATOL):
         return Outcome(False, "tokens with the same experts got different results")
@@ -62,6 +81,8 @@ def layer(
     top_k: int = 2,
     skew: float = 0.0,
     capacity: float = 0.0,
+    gate_bias: float = 0.0,
+    replicas: int = 0,
     resident: int = -1,
     execution: Literal["loop", "streams", "grouped", "dense"] = "loop",
     exchange: Literal["none", "blocking"] = "none",
@@ -71,11 +92,14 @@ def layer(
 
     The router is a seeded projection plus a bias that makes expert e about (e + 1) ** -skew as popular as the first.
     ``capacity`` limits an expert to that multiple of its equal share of a rank's tokens; overflow goes to the token's
-    next-best expert. ``execution``: one expert after the other, each on one of 8 streams (GPU), all by grouped matrix
-    products (GPU, bfloat16), or ``dense``: every token through one layer of all experts' parameters, the hidden units
-    of experts that were not chosen multiplied by zero. ``exchange: blocking`` deals the experts out to the ranks and
-    sends rows there and back by two all-to-alls; on the CPU a rank then computes on one thread. Only the first
-    ``resident`` experts (-1: all) stay on the device; the others are copied from host memory when a token needs them.
+    next-best expert. With a ``gate_bias`` a rank gates its tokens in blocks of 64; an expert's score falls by the bias
+    for each equal share of the rows so far that it got. ``execution``: one expert after the other, each on one of 8
+    streams (GPU), all by grouped matrix products (GPU, bfloat16), or ``dense``: every token through one layer of all
+    experts' parameters, the hidden units of experts that were not chosen multiplied by zero. ``exchange: blocking``
+    deals the experts out to the ranks and sends rows there and back by two all-to-alls; on the CPU a rank then computes
+    on one thread. The last rank also holds the first ``replicas`` experts, the most popular ones of a skewed router,
+    and gets every second of their rows. Only the first ``resident`` experts (-1: all) stay on the device; the others
+    are copied from host memory when a token needs them.
 
     Outputs: the mixed rows in order, the experts of each token, by how many each was handled, and some of the tokens,
     for the check. FLOPs: 2 x 3 x hidden x expert_hidden for each token and expert that it goes to, over all ranks.
@@ -103,13 +127,14 @@ def _workload(asked: SimpleNamespace, ranks: int) -> Workload:
     x = empty(context, (tokens, hidden), kind)
     far, sizes = asked.resident >= 0, {"experts": experts, "hidden": hidden, "inner": asked.expert_hidden}
     bank = running.Bank.draw(context, **sizes, dtype=kind, host=far)
-    mine: Any = bank.share(context.rank if ranks > 1 else 0, ranks)
+    seats = running.Seats(experts, ranks, asked.replicas)
+    mine: Any = bank.share(context.rank if ranks > 1 else 0, seats)
     if far:
         mine = running.Swapped(bank, resident=asked.resident, device=x.device)
     places = routing.capacity_of(tokens, experts, top_k, asked.capacity)
     router = _Router.draw(asked, places)
     run = running.runner(asked.execution, context.device)
-    layer = _Pass(x, router, mine, run, ranks=ranks, dense=asked.execution == "dense")
+    layer = _Pass(x, router, mine, run, seats=seats, dense=asked.execution == "dense")
 
     def redraw(seed: int) -> None:
         fill_normal(x, seed=seed, name=f"tokens-{context.rank}")
@@ -131,13 +156,17 @@ def _workload(asked: SimpleNamespace, ranks: int) -> Workload:
         outputs=layer.outputs,
         inputs=lambda: {"tokens": x},
         redraw=redraw,
-        reference=partial(_reference, bank, router, x) if ranks == 1 and not places else None,
+        reference=partial(_reference, bank, router, x) if ranks == 1 and not places and not router.by_load else None,
         counters=layer.counters,
-        checks={"conserved": partial(_conserved, truth=truth, off=_OFF[asked.dtype])},
+        checks={
+            "conserved": partial(_conserved, truth=truth, off=_OFF[asked.dtype]),
+            "first_choices": partial(_first_choices, truth=truth, off=_OFF[asked.dtype]),
+        },
         facts={
             "backend": "none" if ranks == 1 else torch.distributed.get_backend(),
             "ranks": ranks,
-            "own_experts": mine.count,
+            "own_experts": seats.each,
+            "copied_bytes": asked.replicas * 3 * hidden * asked.expert_hidden * x.element_size(),
             "places": places,
             "resident": asked.experts if asked.resident < 0 else asked.resident,
             "threads": torch.get_num_threads(),
@@ -167,6 +196,10 @@ def _check(asked: SimpleNamespace) -> None:
         raise ValueError("resident must be -1 (all) or below experts, with execution loop and no exchange")
     if exchange == "blocking" and (ranks < 2 or experts % ranks):
         raise ValueError("exchange: blocking needs ranks: 2 or more, and experts that can be dealt out equally")
+    if asked.gate_bias < 0 or (asked.gate_bias and capacity):
+        raise ValueError("gate_bias must be 0 or more, and needs capacity: 0")
+    if asked.replicas and (exchange == "none" or not 0 < asked.replicas <= experts // ranks):
+        raise ValueError("replicas are copies of the first rank's experts on the last: it needs exchange: blocking")
     if asked.execution == "dense" and (capacity or exchange != "none"):
         raise ValueError("a dense layer has no places to fill and no ranks; it needs capacity: 0 and exchange: none")
     if asked.execution in ("streams", "grouped") and (not asked.context.on_gpu or exchange != "none"):
@@ -183,6 +216,7 @@ class _Router:
     bias: Any
     top_k: int
     places: int
+    by_load: float
 
     @classmethod
     def draw(cls, asked: SimpleNamespace, places: int) -> _Router:
@@ -190,7 +224,7 @@ class _Router:
         fill_normal(weight, seed=asked.context.seed, name="router")
         weight.div_(asked.hidden**0.5)
         bias = routing.skewed_bias(asked.experts, asked.skew).to(asked.context.device)
-        return cls(weight, bias, asked.top_k, places)
+        return cls(weight, bias, asked.top_k, places, asked.gate_bias)
 
     def scores(self, x: Any) -> Any:
         """How well each expert suits each token, [tokens, experts]."""
@@ -203,22 +237,27 @@ class _Router:
     def choose(self, x: Any) -> tuple[Any, Any]:
         """Experts [tokens, top_k] and the shares in which their results are mixed."""
         scores = self.scores(x)
-        chosen = routing.choose(scores, top_k=self.top_k, capacity=self.places)
+        if self.by_load:
+            chosen = routing.choose_by_load(scores, top_k=self.top_k, bias=self.by_load)
+        else:
+            chosen = routing.choose(scores, top_k=self.top_k, capacity=self.places)
         return chosen, scores.gather(1, chosen).softmax(1)
 
 
 class _Pass:
     """A rank's tokens to their experts and back in order, into tensors that stay where they are."""
 
-    def __init__(self, x: Any, router: _Router, mine: Any, run: running.Run, *, ranks: int, dense: bool) -> None:
-        self._x, self._router, self._mine, self._run, self._ranks = x, router, mine, run, ranks
-        self._experts = len(router.bias)
+    def __init__(
+        self, x: Any, router: _Router, mine: Any, run: running.Run, *, seats: running.Seats, dense: bool
+    ) -> None:
+        self._x, self._router, self._mine, self._run, self._seats = x, router, mine, run, seats
         self._whole = running.Whole.of(mine) if dense else None
         self._out = torch.empty_like(x)
         self._chosen = torch.empty(len(x), router.top_k, dtype=torch.int64, device=x.device)
         self._handled = torch.empty(len(x), dtype=torch.int64, device=x.device)
         self._probed = torch.empty_like(x[:: _stride(len(x))])
         self._load: Any = None
+        self._crossed = 0
 
     def step(self) -> None:
         """The timed region."""
@@ -234,20 +273,21 @@ class _Pass:
             self._mix_sorted(weights)
         else:
             # Every token through every expert.
-            shares = self._x.new_zeros(len(self._x), self._experts).scatter_(1, self._chosen, weights.to(self._x.dtype))
+            shares = self._x.new_zeros(len(self._x), self._seats.experts)
+            shares.scatter_(1, self._chosen, weights.to(shares.dtype))
             self._out.copy_(self._whole.run(self._x, shares))
             self._handled.copy_((shares != 0).sum(1))
-            self._load = torch.tensor(len(self._x) * self._experts)
+            self._load = torch.tensor(len(self._x) * self._seats.experts)
         self._probed.copy_(self._x[:: _stride(len(self._x))])
 
     def _mix_sorted(self, weights: Any) -> None:
-        """Tokens sorted by expert, each expert over its own, and back."""
-        flat = self._chosen.flatten()
+        """Tokens sorted by their experts' seats, each expert over its own, and back."""
+        flat = self._seats.of(self._chosen.flatten())
         order = flat.argsort(stable=True)
         rows = self._x[order // self._router.top_k]
-        counts = torch.bincount(flat, minlength=self._experts)
-        if self._ranks > 1:
-            done, self._load = running.exchanged(rows, counts, self._mine, self._run, ranks=self._ranks)
+        counts = torch.bincount(flat, minlength=self._seats.count)
+        if (ranks := self._seats.ranks) > 1:
+            done, self._load, self._crossed = running.exchanged(rows, counts, self._mine, self._run, ranks=ranks)
         else:
             done, self._load = self._run(rows, counts, self._mine), counts
         back = torch.empty_like(done)
@@ -261,8 +301,11 @@ class _Pass:
         return {"out": self._out, "experts": self._chosen, "handled": self._handled, "probed": self._probed}
 
     def counters(self) -> dict[str, float]:
-        """Rows that this rank's experts handled in the last step, and how many experts were copied for it."""
+        """Rows that this rank's experts handled in the last step, what it sent to other ranks, and how many experts
+        were copied for it."""
         if self._load is None:
             return {}
         fetched = {"fetched_experts": float(self._mine.fetched)} if isinstance(self._mine, running.Swapped) else {}
-        return {"own_rows": float(self._load.sum())} | fetched
+        row = self._x.shape[1] * self._x.element_size()
+        sent = {"sent_bytes": float(self._crossed * row)} if self._seats.ranks > 1 else {}
+        return {"own_rows": float(self._load.sum())} | sent | fetched

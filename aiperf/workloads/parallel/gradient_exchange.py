@@ -60,6 +60,15 @@ def install_hook(module: Any, hook: str) -> None:
         module.register_comm_hook(None, lambda _, bucket: _sum_rounded(bucket, dtype))
 
 
+def ddp_buckets(module: Any) -> dict[str, float]:
+    """Into how many buckets DDP cut the gradients, as it says from its third step on; nothing for another module."""
+    if not isinstance(module, torch.nn.parallel.DistributedDataParallel):
+        return {}
+    told = module._get_ddp_logging_data()
+    sizes = told.get("rebuilt_bucket_sizes") or told.get("bucket_sizes") or ""
+    return {"ddp_buckets": float(len([size for size in str(sizes).split(",") if size.strip()]))}
+
+
 def shard(task: models.Task, *, device: str, ranks: int, how: str, wrap: str) -> Any:
     """The task's model, its weights sharded over the ranks in place (torch's fully_shard): ``how: full`` gathers them
     again for the backward pass, ``grad_op`` keeps them; ``wrap: block`` makes each transformer block a unit."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Mapping
+from time import perf_counter
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -18,6 +19,8 @@ from aiperf.workloads.contract import Context, Outcome, SkipSide, Work, Workload
 from aiperf.workloads.parallel import gradient_exchange as exchange
 from aiperf.workloads.shared import agreement, models
 from aiperf.workloads.shared.compiler_counts import compiler_counts
+
+METRICS = {"train": {"exchange_share": ("", "lower")}}
 
 
 def _check(asked: SimpleNamespace) -> None:
@@ -114,9 +117,11 @@ class _Step:
         alone = asked.strategy != "after_backward" or asked.parts == 1
         self.buckets = [] if alone else exchange.buckets_of(self._parameters, asked.bucket_mb * 2**20)
         self.exchanges = 0
+        self._exchanging = self._running = 0.0
 
     def run(self) -> None:
         """The timed region."""
+        began = perf_counter()
         self.exchanges = 0
         parts = self._asked.updates * self._asked.accumulate
         micro = list(zip(self._task.batch.chunk(parts), self._task.targets.chunk(parts), strict=True))
@@ -125,6 +130,14 @@ class _Step:
             if self._asked.strategy == "local_sgd" and (number + 1) % self._asked.sync_every == 0:
                 exchange.average(self._parameters, self._asked.parts)
                 self.exchanges += 1
+        self._running += perf_counter() - began
+
+    def shares(self) -> dict[str, float]:
+        """The share of the steps since the last call that this rank spent in the buckets' all-reduces, waiting for the
+        other ranks included."""
+        share = self._exchanging / self._running if self._running else 0.0
+        self._exchanging = self._running = 0.0
+        return {"exchange_share": share}
 
     def _update(self, micro: list[tuple[Any, Any]]) -> None:
         self._optimizer.zero_grad(set_to_none=True)
@@ -134,8 +147,10 @@ class _Step:
                 loss = self._task.loss(self._module(x), y)
                 (loss * (self._weight / len(micro)) if self._weight != len(micro) else loss).backward()
             self.exchanges += not quiet and self._asked.strategy in ("ddp", "fsdp", "after_backward")
+        began = perf_counter()
         for bucket in self.buckets:
             exchange.average([p.grad for p in bucket], self._asked.parts)
+        self._exchanging += perf_counter() - began
         self._optimizer.step()
 
 
@@ -182,10 +197,13 @@ def train(
     ``compile`` compiles DDP's forward and backward passes, cut into a graph for each bucket, in the first step.
     ``scaling: weak`` gives each rank one thread and lets one rank run alone, without any exchange.
 
+    ``exchange_share``, on CPUs with ``after_backward``: the share of its steps that rank 0 spent averaging gradients,
+    waiting for the others included.
+
     Outputs: the averaged gradients, or of ``part: rank`` the rows that fully_shard would leave on this rank; with
     ``samples`` the weights (state: not poisoned, reset restores). Bytes: the gradients of one exchange. Items: tokens
-    or samples of all ranks. Models: tiny, small, base, mlp:small, mlp:medium, mlp:large. Source: AI Systems Performance
-    Engineering, chapters 4, 5 and 13.
+    or samples of all ranks. Models: tiny, small, base, mlp:small, mlp:medium, mlp:deep, mlp:large. Source: AI Systems
+    Performance Engineering, chapters 4, 5 and 13.
     """
     asked = SimpleNamespace(**locals())
     asked.parts = context.gpus if strategy == "data_parallel" else context.world_size
@@ -225,10 +243,15 @@ def _workload(asked: SimpleNamespace, joined: str) -> Workload:
         inputs=lambda: {"batch": task.batch, "targets": task.targets},
         redraw=task.redraw,
         reset=models.snapshot(task.module, stepper),
-        counters=lambda: {
-            "exchanges": float(step.exchanges),
-            "graphs": compiler_counts("cut_graphs")["cut_graphs"] if asked.compile != "none" else 0.0,
-        },
+        counters=lambda: (
+            {
+                "exchanges": float(step.exchanges),
+                "graphs": compiler_counts("cut_graphs")["cut_graphs"] if asked.compile != "none" else 0.0,
+            }
+            | exchange.ddp_buckets(module)
+        ),
+        # On a GPU an all-reduce is only queued by then.
+        values=step.shares if step.buckets and not asked.context.on_gpu else None,
         poison=not samples,
         checks=checks,
         facts={
