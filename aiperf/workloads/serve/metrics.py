@@ -146,7 +146,7 @@ def _thinned(found: Sequence[T]) -> list[T]:
 def counts(played: Played, slo: Mapping[str, float]) -> dict[str, float]:
     """What became of all requests of a launch."""
     requests, shares = requests_of(played), [sent.cpu_share for _, sent in played if sent.cpu_share is not None]
-    found = {
+    found: dict[str, float] = {
         "requests": len(requests),
         "met": sum(met(request, slo) for request in requests),
         "refused": sum(request.refused for request in requests),
