@@ -237,6 +237,9 @@ def _locate(name: str, results: Path) -> Path:
     begun = [p for p in runs if name and p.name.startswith(name)]
     if len(begun) == 1:
         return begun[0]
+    if ".py:" in name:
+        hint = "In Python: from aiperf import compare; from the shell: aiperf new NAME makes a pair to run."
+        raise usage(f'"{name}" names a function, and stored runs are taken here.', hint)
     if not runs:
         raise usage(f"no run is stored in {results}.", "Measure something first: aiperf run NAME.")
     if begun:

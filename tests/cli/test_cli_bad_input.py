@@ -83,6 +83,7 @@ def test_all_mistakes_of_all_files_come_at_once_in_order(here, user) -> None:
         (("run", "tiny.yaml", "--precision", "quik"), "Did you mean quick?"),
         (("gate", "tiny.yaml", "--config", "b/nowhere.yaml"), 'gate: there is no file "b/nowhere.yaml"'),
         (("ab", "true", "true", "--threshold", "5%"), "'--delta' / '--threshold'"),
+        (("compare", "work.py:add", "work.py:add"), '"work.py:add" names a function, and stored runs are taken here.'),
         (("export",), "--output: is missing.\n  For example: aiperf export -o runs.parquet"),
         (("run", "tiny.yaml", "--seed", "x"), "'--seed': \"x\" is not a whole number."),
         (("run", "tiny.yaml", "--host-check", "x"), "'--host-check': 'x' is not one of"),

@@ -36,7 +36,7 @@ from aiperf.report.views.run_rows import Extras, RunRow, RunTable, fold_skips, r
 def run_columns(rows: Sequence[RunRow]) -> list[TableColumn[Any]]:
     """The columns of a run's table, in every format for people."""
     return [
-        TableColumn("case", "scenario / case", _label, rank=3, fold="cut", least=16, most=43, dialect="terminal"),
+        TableColumn("case", "scenario / case", _label, rank=3, fold="middle", least=16, most=43, dialect="terminal"),
         TableColumn("scenario", "scenario", lambda row: row.scenario, dialect="markdown"),
         TableColumn("case", "case", _case, dialect="markdown"),
         TableColumn("metric", "metric", lambda row: row.metric, dialect="markdown"),

@@ -132,8 +132,7 @@ def step(
     guards: Literal["inference_mode", "inference_mode_and_no_grad"] = "inference_mode",
     cudnn_benchmark: bool = False,
 ) -> Workload:
-    """One step of a random-weight model (tiny, small, base, moe:tiny, mlp:wide, mlp:small, mlp:medium, mlp:deep,
-    mlp:large).
+    """One step of a random-weight model (tiny, small, base, moe:tiny, mlp:wide, mlp:small, mlp:medium, mlp:large).
 
     Training: ``steps`` updates of ``accumulate`` micro-batches of ``batch`` sequences of ``seq`` tokens; outputs are
     the losses and the gradients of the last update, or with ``watch: parameters`` the weights after it (state: not

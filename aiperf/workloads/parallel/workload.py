@@ -202,7 +202,7 @@ def train(
 
     Outputs: the averaged gradients, or of ``part: rank`` the rows that fully_shard would leave on this rank; with
     ``samples`` the weights (state: not poisoned, reset restores). Bytes: the gradients of one exchange. Items: tokens
-    or samples of all ranks. Models: tiny, small, base, mlp:small, mlp:medium, mlp:deep, mlp:large. Source: AI Systems
+    or samples of all ranks. Models: tiny, small, base, mlp:small, mlp:medium, mlp:large. Source: AI Systems
     Performance Engineering, chapters 4, 5 and 13.
     """
     asked = SimpleNamespace(**locals())

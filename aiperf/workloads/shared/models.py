@@ -29,7 +29,6 @@ PERCEPTRONS: dict[str, list[int]] = {
     "mlp:wide": [4096, 4096, 1],
     "mlp:small": [1024, 256, 1],
     "mlp:medium": [1024, 1024, 1024, 1],
-    "mlp:deep": [2048] * 9,
     "mlp:large": [4096] * 9,
 }
 
