@@ -106,6 +106,7 @@ def load(
 
     ``client``: the command of another client, run once a turn, at most ``client_limit`` (0: the segment, ``timeout``
     and a minute), and the file that it writes at ``{output}`` is read (docs/serving.md has what is filled in).
+
     goodput: requests within all of ``slo`` a second of the schedule; without ``slo`` those answered whole.
     """
     asked = SimpleNamespace(**locals())
