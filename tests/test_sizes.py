@@ -43,6 +43,7 @@ LONG_FUNCTIONS: dict[str, str] = {
     "workloads/comm/workload.py collective": KEYS,
     "workloads/cuda/workload.py kernel": KEYS,
     "workloads/data/workload.py loader": KEYS,
+    "workloads/serve/workload.py load": KEYS,
     "workloads/linalg/workload.py matmul": KEYS,
     "workloads/llm/workload.py generate": KEYS,
     "workloads/memory/allocation.py alloc": KEYS,

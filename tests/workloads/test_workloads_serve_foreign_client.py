@@ -119,7 +119,6 @@ def test_fewer_tokens_than_the_trace_asks_for_are_noticed(tmp_path: Path) -> Non
         ("garbage", "the client wrote nothing that is known (output)"),
         ("cut", "the client wrote nothing that is known (output)"),
         ("empty", "the client's file holds no request"),
-        ("fewer", "the client's file holds 5 requests, and it was to send 6"),
         ("hang", "the client had not ended after 1.5 s"),
     ],
 )
@@ -150,6 +149,23 @@ def test_a_server_that_dies_under_another_client_is_what_the_failure_names(tmp_p
         loaded(tmp_path, "--fault", "die", "--after", "24", client=client()) as workload,
     ):
         play(workload)
+
+
+def test_a_request_that_the_client_lost_counts_as_failed(tmp_path: Path) -> None:
+    said = "1 of 6 requests failed; the first one: it is not in the client's file"
+    with pytest.raises(ServerFault, match=said), loaded(tmp_path, client=client("--fault", "fewer")) as workload:
+        play(workload)
+    with loaded(tmp_path, client=client("--fault", "fewer"), errors=0.2) as workload:
+        values = play(workload)
+        assert workload.counters is not None
+        counters = workload.counters()
+    assert (counters["requests"], counters["met"], counters["errors"]) == (12, 10, 2)
+    assert values["goodput"] == pytest.approx(100 * 5 / 6)
+
+
+def test_more_requests_than_asked_for_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ClientFault, match="holds 3 requests, and it was to send 2"):
+        run(tmp_path, copies(guidellm(*map(entry, (1.0, 2.0, 3.0)))), "{output}", "{requests}")
 
 
 # ---- what it is given ------------------------------------------------------------------------------------------------

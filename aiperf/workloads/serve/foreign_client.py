@@ -76,6 +76,11 @@ class ForeignClient:
         """Whether it is given the schedule itself."""
         return "trace" in self.given
 
+    @property
+    def is_counted(self) -> bool:
+        """Whether it is told how many requests to send."""
+        return "trace" in self.given or "requests" in self.given
+
     def send(self, segment: Segment, to: Endpoint, *, timeout: float, seed: int) -> tuple[Segment, ForeignSent]:
         """Run it once and read its file: the segment that it sent, and the requests. Raises ClientFault."""
         work, trace, log = self.folder / "client", self.folder / "client-trace.jsonl", self.folder / "client.log"
@@ -107,7 +112,7 @@ class ForeignClient:
         (run,) = found.runs
         if not run.requests:
             raise ClientFault("the client's file holds no request")
-        if ("trace" in self.given or "requests" in self.given) and len(run.requests) != asked:
+        if self.is_counted and len(run.requests) > asked:
             raise ClientFault(f"the client's file holds {len(run.requests)} requests, and it was to send {asked}")
         for name, said in (("ttft", "to the first token"), ("end_to_end", "to the end of the answer")):
             if bad := sum(not is_time(getattr(request, name)) for request in run.answered):
@@ -123,6 +128,10 @@ class ForeignClient:
 
     def _sent(self, segment: Segment, found: ClientFile, run: ClientRun) -> tuple[Segment, ForeignSent]:
         requests = _on_one_clock(run)
+        if self.is_counted:
+            # Clients lose requests without a word: what is not in the file was not answered.
+            lost = len(segment.arrivals) - len(requests)
+            requests += [Request(0.0, 0, error="it is not in the client's file", planned=False) for _ in range(lost)]
         if self.follows_trace and len(run.answered) == len(requests):
             # The k-th request by its time is the k-th of the trace: how many tokens were asked for is known.
             ordered = sorted(requests, key=lambda request: request.scheduled)

@@ -104,10 +104,8 @@ def load(
     ``find: max_rate`` searches, from the trace's rate on, the highest one at which ``share`` of the requests meets all
     of ``slo``: each turn is a try with as many requests as a segment has.
 
-    ``client``: the command of another client, which is run once a turn in place of our own: ``{url}``, ``{port}``,
-    ``{model}``, ``{rate}``, ``{requests}``, ``{trace}`` (a file of the schedule) and ``{seed}`` (another one each turn)
-    are filled in, and the file that it writes at ``{output}`` is read: of ``vllm bench serve``, guidellm or NVIDIA's
-    aiperf. One run takes at most ``client_limit``; 0: the segment's length, ``timeout`` and a minute.
+    ``client``: the command of another client, run once a turn, at most ``client_limit`` (0: the segment, ``timeout``
+    and a minute), and the file that it writes at ``{output}`` is read (docs/serving.md has what is filled in).
 
     goodput: requests within all of ``slo`` a second of the schedule; without ``slo`` those answered whole.
     """
