@@ -52,10 +52,12 @@ def main(rank: int, port: int, folder: str, sides: list[dict[str, Any]]) -> None
         family, function = side.pop("workload").split(".")
         workload = getattr(importlib.import_module(f"aiperf.workloads.{family}.workload"), function)(context, **side)
         found = _audited(workload)
-        counts = {**(workload.counters or dict)(), **(workload.values or dict)()}
+        counts = workload.counters() if workload.counters is not None else {}
+        values = workload.values() if workload.values is not None else {}
         work = {name: getattr(workload.work, name) for name in ("bytes", "flops", "items")}
         told = {**counts, **work, **workload.work.peaks, "backend": workload.facts.get("backend", "")}
         found |= {f"count.{name}": np.array(value) for name, value in told.items()}
+        found |= {f"value.{name}": np.array(value) for name, value in values.items()}
         np.savez(Path(folder) / f"{rank}-{number}.npz", **found)
     if dist.is_initialized():
         dist.barrier()

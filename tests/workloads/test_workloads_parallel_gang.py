@@ -71,7 +71,7 @@ def found(tmp_path_factory):
 
 
 def _outputs(side):
-    return {name: array for name, array in side.items() if not name.startswith("count.")}
+    return {name: array for name, array in side.items() if not name.startswith(("count.", "value."))}
 
 
 def _truth(model="tiny", *, seq=4, **part):
@@ -120,8 +120,8 @@ def test_the_buckets_that_ddp_made_are_counted_from_its_third_step_on(cap, bucke
 
 
 def test_the_share_of_the_exchange_is_read_where_nothing_hides_it(found):
-    assert 0 < float(found[0]["buckets"]["count.exchange_share"]) < 1
-    assert "count.exchange_share" not in found[0]["ddp"]
+    assert 0 < float(found[0]["buckets"]["value.exchange_share"]) < 1
+    assert "value.exchange_share" not in found[0]["ddp"]
 
 
 def test_the_share_is_that_of_the_all_reduces_in_the_steps_since_it_was_last_asked(monkeypatch):
