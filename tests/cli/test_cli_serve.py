@@ -91,7 +91,7 @@ def test_what_makes_the_numbers_worthless_makes_the_verdict_invalid(
 def test_a_client_that_cannot_keep_its_schedule_voids_its_pairs_and_after_three_the_case_is_unfit(user: User) -> None:
     path = written(user, "rushed", before="--slots 500", after="--slots 500")
     text = (user.folder / "rushed.yaml").read_text(encoding="utf-8")
-    user.write("rushed.yaml", text.replace("rate: 40, requests: 16", "rate: 900000, requests: 480"))
+    user.write("rushed.yaml", text.replace("rate: 40, requests: 16", "rate: 900000, requests: 1600"))
     done = user.runs(path)
     assert done.code == 6, done.out + done.err
     record = user.record("rushed")
@@ -146,8 +146,12 @@ def test_another_client_loads_both_servers_and_every_pair_says_whose_the_times_a
 def test_sides_whose_times_count_from_different_moments_have_no_verdict(user: User) -> None:
     user.runs(with_client(user, "apart", after="--from-sending"))
     record = user.record("apart")
-    words = {(result["verdict"]["word"], result["verdict"]["reason"]) for result in record["results"]}
-    assert words == (set() if kept_late(record) else {("inconclusive", "counted_apart")})
+    found = [(r["verdict"]["word"], r["verdict"]["reason"], r["primary"]) for r in record["results"]]
+    assert [each for each in found if each[2]] == (
+        [] if kept_late(record) else [("inconclusive", "counted_apart", True)]
+    )
+    # Of a percentile a launch may have too few requests besides, which is said first.
+    assert {each[:2] for each in found} <= {("inconclusive", "counted_apart"), ("inconclusive", "too_few_units")}
 
 
 def test_a_client_that_fails_fails_its_case_with_the_end_of_its_log(marked: User) -> None:
