@@ -123,7 +123,7 @@ launch(1, 128, [&] { both_phases_loop(given, middle.data(), out.data(), state.da
 tell(out);
 """
 SOFTMAX = """
-std::vector<float> parts(2 * 3), out(n, -7.0f); unsigned state = 5;
+std::vector<float> parts(2 * 3), out(n, -7.0f); unsigned state = 0;
 launch(3, 256, [&] { max_and_sum(given, parts.data()); });
 launch(3, 256, [&] { normalise(given, parts.data(), out.data()); });
 tell(out); std::fill(out.begin(), out.end(), -7.0f);

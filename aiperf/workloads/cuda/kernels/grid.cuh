@@ -1,8 +1,8 @@
 // A barrier of a whole resident grid, as cooperative groups have it. A cooperative launch makes sure that it ends.
 #pragma once
 
-// Block 0 adds what is missing to half the range, the others one each: the top bit flips with the last to come. Any
-// value may stand there before the first.
+// Block 0 adds what is missing to half the range, the others one each: the top bit flips with the last to come. The
+// count starts at 0.
 __device__ __forceinline__ void grid_barrier(unsigned* state) {
   __syncthreads();
   if (threadIdx.x == 0) {
