@@ -1,5 +1,5 @@
-"""Collectives over the ranks of a gang, by a stated backend. Workloads: comm.collective, comm.all_reduce,
-comm.pairs.
+"""Collectives over the ranks of a gang, by a stated backend. Workloads: comm.collective, comm.all_reduce, comm.pairs;
+comm.many, comm.concurrent and comm.all_to_all (several.py); comm.sliced and comm.handover (beside.py).
 
 The kernels are those of NCCL and Gloo. What must not live here: gradients (parallel/), process start-up.
 """
@@ -16,8 +16,13 @@ import torch
 import torch.distributed as dist
 
 from aiperf.workloads.comm import nccl_log
-from aiperf.workloads.contract import Context, Size, SkipSide, Work, Workload
-from aiperf.workloads.shared.seeded import empty, fill_normal
+from aiperf.workloads.comm.beside import handover, sliced
+from aiperf.workloads.comm.joining import backend_of, fill
+from aiperf.workloads.comm.several import all_to_all, concurrent, many
+from aiperf.workloads.contract import Context, Size, Work, Workload
+from aiperf.workloads.shared.seeded import empty
+
+__all__ = ["all_reduce", "all_to_all", "collective", "concurrent", "handover", "many", "pairs", "sliced"]
 
 
 class _Groups:
@@ -123,20 +128,6 @@ def _cpus_of(threads: set[int]) -> int:
     return len(found)
 
 
-def _fill(own: Any, name: str, seed: int) -> None:
-    fill_normal(own, seed=seed, name=name)
-
-
-def _joined(context: Context, backend: str) -> Literal["gloo", "nccl"]:
-    """The backend that the ranks join by."""
-    joined = context.gang_backend(backend)
-    if joined == "nccl" and not dist.is_nccl_available():
-        raise SkipSide("this torch was built without NCCL")
-    if context.world_size < 2:
-        raise RuntimeError("a process group needs ranks: 2 or more on this side")
-    return joined
-
-
 @contextmanager
 def _told(context: Context, joined: str) -> Iterator[Callable[[], nccl_log.Facts]]:
     """What NCCL says within the block, as facts; none of another backend."""
@@ -162,13 +153,13 @@ def all_reduce(
     """
     if context.world_size % per_node:
         raise ValueError(f"{context.world_size} ranks are not {per_node} on each node")
-    context.process_group(_joined(context, backend))
+    context.process_group(backend_of(context, backend))
     first, world = context.rank - context.rank % per_node, context.world_size
     # Every rank takes part in the making of every group.
     within = {start: dist.new_group(list(range(start, start + per_node))) for start in range(0, world, per_node)}
     between = dist.new_group(list(range(0, world, per_node)))
     data = empty(context, (size // 4,), torch.float32)
-    redraw = partial(_fill, data, f"payload-{context.rank}")
+    redraw = partial(fill, data, f"payload-{context.rank}")
     redraw(context.seed)
     out = data.clone()
 
@@ -202,12 +193,12 @@ def pairs(
     """
     if len({rank for pair in pairs for rank in pair}) < 2 * len(pairs):
         raise ValueError("pairs: a rank can be in one pair only")
-    context.process_group(_joined(context, backend))
+    context.process_group(backend_of(context, backend))
     # Every rank takes part in the making of every group.
     groups = [dist.new_group(pair) for pair in pairs]
     own = [group for group, pair in zip(groups, pairs, strict=True) if context.rank in pair]
     data = empty(context, (size // 4,), torch.float32)
-    _fill(data, "payload", context.seed)
+    fill(data, "payload", context.seed)
     out = data.clone()
 
     def step() -> None:
@@ -245,7 +236,7 @@ def collective(
     which floating point holds exactly for powers of two. Bus bytes per payload byte are 2(n-1)/n for all-reduce, n-1
     for all-gather and 1 for broadcast (NCCL tests, doc/PERFORMANCE.md).
     """
-    joined = _joined(context, backend)
+    joined = backend_of(context, backend)
     if setup == "each_call" and groups != "default":
         raise ValueError("setup: each_call leaves after every call, so it can keep no subgroup; use groups: default")
     symmetric = op.endswith("_shot_all_reduce")
@@ -257,7 +248,7 @@ def collective(
     own = empty(context, (size // 4,), torch.float32)
     name = "payload" if op == "broadcast" else f"payload-{context.rank}"
 
-    redraw = partial(_fill, own, name)
+    redraw = partial(fill, own, name)
     redraw(context.seed)
     ranks = context.world_size
     out = empty(context, (ranks if op == "all_gather" else 1, len(own)), torch.float32).zero_()
