@@ -217,7 +217,7 @@ class Wire:
         return int(rows.shape[1] + 4 if self.fp8 else rows.shape[1] * rows.element_size())
 
 
-class _Part:
+class _RowsOnTheWay:
     """Rows of one part of the tokens on their way to the experts' ranks and back."""
 
     def __init__(self, rows: Any, counts: Any, arriving: Any, *, ranks: int, wire: Wire) -> None:
@@ -277,7 +277,7 @@ def exchanged(
     arriving = torch.empty_like(counts.view(len(parts), ranks, -1).transpose(0, 1).contiguous())
     dist.all_to_all_single(arriving, counts.view(len(parts), ranks, -1).transpose(0, 1).contiguous())
     on_way = [
-        _Part(rows, own, arriving[:, number].contiguous(), ranks=ranks, wire=wire)
+        _RowsOnTheWay(rows, own, arriving[:, number].contiguous(), ranks=ranks, wire=wire)
         for number, (rows, own) in enumerate(parts)
     ]
     # The host waits once, for the sizes of all parts.

@@ -123,6 +123,7 @@ def layer(
     Items: tokens. Source: AI Systems Performance Engineering, chapters 1, 13, 15 and 20.
     """
     asked = SimpleNamespace(**locals())
+    _check_exchange(asked)
     _check(asked)
     return _workload(asked, _joined(asked))
 
@@ -151,7 +152,7 @@ def _workload(asked: SimpleNamespace, ranks: int) -> Workload:
     places = routing.capacity_of(tokens, experts, top_k, asked.capacity)
     router = _Router.draw(asked, places)
     run = running.runner(asked.execution, context.device)
-    way = _Way(asked.parts, running.Wire(asked.wire == "fp8"))
+    way = _ExchangeWay(asked.parts, running.Wire(asked.wire == "fp8"))
     layer = _Pass(x, router, mine, run, seats=seats, way=way, dense=asked.execution == "dense")
 
     def redraw(seed: int) -> None:
@@ -207,35 +208,38 @@ def _reference(bank: running.Bank, router: _Router, x: Any) -> dict[str, Any]:
 
 def _check(asked: SimpleNamespace) -> None:
     top_k, experts, capacity, exchange = asked.top_k, asked.experts, asked.capacity, asked.exchange
-    ranks = asked.context.world_size
     if not 1 <= top_k <= experts:
         raise ValueError(f"top_k is {top_k}; it must lie between 1 and the number of experts, {experts}")
     if capacity and capacity < 1:
         raise ValueError(f"a capacity factor of {capacity} leaves too few places; it must be 1 or more, or 0 for none")
     if asked.resident != -1 and (not 0 <= asked.resident < experts or asked.execution != "loop" or exchange != "none"):
         raise ValueError("resident must be -1 (all) or below experts, with execution loop and no exchange")
-    if exchange == "blocking" and (ranks < 2 or experts % ranks):
-        raise ValueError("exchange: blocking needs ranks: 2 or more, and experts that can be dealt out equally")
     if asked.gate_bias < 0 or (asked.gate_bias and capacity):
         raise ValueError("gate_bias must be 0 or more, and needs capacity: 0")
-    if asked.replicas and (exchange == "none" or not 0 < asked.replicas <= experts // ranks):
-        raise ValueError("replicas are copies of the first rank's experts on the last: it needs exchange: blocking")
     if asked.execution == "dense" and (capacity or exchange != "none"):
         raise ValueError("a dense layer has no places to fill and no ranks; it needs capacity: 0 and exchange: none")
+    if asked.execution == "streams" and exchange != "none":
+        raise ValueError("execution: streams runs without an exchange")
+    if asked.execution in ("streams", "grouped") and not asked.context.on_gpu:
+        raise SkipSide("streams and grouped matrix products need a GPU")
+    if asked.execution == "grouped" and asked.dtype != "bfloat16":
+        raise ValueError("the grouped matrix product takes bfloat16 only")
+
+
+def _check_exchange(asked: SimpleNamespace) -> None:
+    experts, exchange, ranks = asked.experts, asked.exchange, asked.context.world_size
+    if exchange == "blocking" and (ranks < 2 or experts % ranks):
+        raise ValueError("exchange: blocking needs ranks: 2 or more, and experts that can be dealt out equally")
+    if asked.replicas and (exchange == "none" or not 0 < asked.replicas <= experts // ranks):
+        raise ValueError("replicas are copies of the first rank's experts on the last: it needs exchange: blocking")
     if (
         asked.parts < 1
         or asked.tokens % asked.parts
         or (exchange == "none" and (asked.parts > 1 or asked.wire == "fp8"))
     ):
         raise ValueError("parts must divide the tokens; parts and wire: fp8 are about exchange: blocking")
-    if asked.execution == "streams" and exchange != "none":
-        raise ValueError("execution: streams runs without an exchange")
-    if asked.execution in ("streams", "grouped") and not asked.context.on_gpu:
-        raise SkipSide("streams and grouped matrix products need a GPU")
     if asked.execution == "grouped" and asked.replicas:
         raise ValueError("a grouped product takes as many experts on each rank; replicas need execution: loop")
-    if asked.execution == "grouped" and asked.dtype != "bfloat16":
-        raise ValueError("the grouped matrix product takes bfloat16 only")
 
 
 @dataclass(frozen=True)
@@ -275,7 +279,7 @@ class _Router:
 
 
 @dataclass(frozen=True)
-class _Way:
+class _ExchangeWay:
     """How a rank's tokens go to other ranks: in how many parts, and as what."""
 
     parts: int
@@ -286,7 +290,15 @@ class _Pass:
     """A rank's tokens to their experts and back in order, into tensors that stay where they are."""
 
     def __init__(
-        self, x: Any, router: _Router, mine: Any, run: running.Run, *, seats: running.Seats, way: _Way, dense: bool
+        self,
+        x: Any,
+        router: _Router,
+        mine: Any,
+        run: running.Run,
+        *,
+        seats: running.Seats,
+        way: _ExchangeWay,
+        dense: bool,
     ) -> None:
         self._x, self._router, self._mine, self._run, self._seats, self._way = x, router, mine, run, seats, way
         self._whole = running.Whole.of(mine) if dense else None
