@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,7 +10,7 @@ import pytest
 import torch
 from gang_of_two import run_gang
 
-from aiperf.workloads.comm import beside
+from aiperf.workloads.comm import beside, joining
 from aiperf.workloads.comm import workload as comm
 from aiperf.workloads.contract import Context, SkipSide
 from aiperf.workloads.shared.seeded import draw_normal, fill_normal, own_seed
@@ -193,3 +193,39 @@ def test_a_push_writes_into_the_other_ranks_memory_and_a_pull_reads_it_between_t
         assert (memory[0].remote == 3).all()
     else:
         assert (received == 7).all()
+
+
+@pytest.mark.parametrize("asked", [{"backend": "gloo"}, {"backend": "gloo", "op": "broadcast"}])
+def test_only_nccl_has_memory_registered(asked):
+    with pytest.raises(ValueError, match="memory: registered"):
+        comm.collective(Context(world_size=2), memory="registered", **asked)
+
+
+def test_registered_memory_comes_from_the_backends_pool_and_is_given_back_before_the_group_ends(monkeypatch):
+    events = []
+
+    class Backend:
+        mem_allocator = "of the backend"
+
+        def register_mem_pool(self, pool):
+            events.append(("register", pool))
+
+        def deregister_mem_pool(self, pool):
+            events.append(("deregister", pool))
+
+    @contextmanager
+    def use(pool):
+        events.append(("open", pool))
+        yield
+        events.append(("closed", pool))
+
+    group = SimpleNamespace(_get_backend=lambda _: Backend())
+    monkeypatch.setattr("torch.distributed.distributed_c10d._get_default_group", lambda: group)
+    monkeypatch.setattr("torch.cuda.MemPool", lambda allocator: f"pool {allocator}")
+    monkeypatch.setattr("torch.cuda.use_mem_pool", use)
+    monkeypatch.setattr("torch.cuda.synchronize", lambda _: events.append("idle"))
+    tensor, end = joining.registered(Context(), (2, 3))
+    assert tensor.shape == (2, 3)
+    end()
+    pool = "pool of the backend"
+    assert events == [("open", pool), ("closed", pool), ("register", pool), "idle", ("deregister", pool)]

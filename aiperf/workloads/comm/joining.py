@@ -1,12 +1,14 @@
-"""How the ranks of this family join, and their payloads.
+"""How the ranks of this family join, their payloads, and memory that NCCL knows.
 
 What must not live here: a collective.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+import torch
 import torch.distributed as dist
 
 from aiperf.workloads.contract import Context, SkipSide
@@ -32,3 +34,20 @@ def join(context: Context, backend: str) -> str:
 def fill(own: Any, name: str, seed: int) -> None:
     """Draw a payload in place."""
     fill_normal(own, seed=seed, name=name)
+
+
+def registered(context: Context, shape: Sequence[int]) -> tuple[Any, Callable[[], None]]:
+    """(a float32 tensor from a pool of NCCL's own allocator, registered with the default group's communicator; what
+    ends the registration, which must come before the group's end)."""
+    device = torch.device(context.device)
+    backend: Any = dist.distributed_c10d._get_default_group()._get_backend(device)
+    pool = torch.cuda.MemPool(backend.mem_allocator)
+    with torch.cuda.use_mem_pool(pool):
+        tensor = torch.zeros(tuple(shape), device=device)
+    backend.register_mem_pool(pool)
+
+    def end() -> None:
+        torch.cuda.synchronize(device)
+        backend.deregister_mem_pool(pool)
+
+    return tensor, end

@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from aiperf.workloads.comm import nccl_log
 from aiperf.workloads.comm.beside import handover, sliced
-from aiperf.workloads.comm.joining import backend_of, fill
+from aiperf.workloads.comm.joining import backend_of, fill, registered
 from aiperf.workloads.comm.several import all_to_all, concurrent, many
 from aiperf.workloads.contract import Context, Size, Work, Workload
 from aiperf.workloads.shared.seeded import empty
@@ -219,6 +219,7 @@ def collective(
     setup: Literal["once", "each_call"] = "once",
     groups: Literal["default", "cached", "new_each_call"] = "default",
     own_cpus: int = 0,
+    memory: Literal["ordinary", "registered"] = "ordinary",
 ) -> Workload:
     """``calls`` collectives of ``size`` bytes of float32 per rank, on CPU or CUDA tensors, one after the other.
 
@@ -228,8 +229,9 @@ def collective(
     ``one_shot_all_reduce`` (every rank reads all the others) and ``two_shot_all_reduce`` (each reduces a part, then
     gathers the rest) are PyTorch's kernels over symmetric memory; their step copies the result once more. ``own_cpus``
     binds each rank to that many of its CPUs before the backend starts its threads (0: all of them); the fact
-    ``backend_thread_cpus`` says how many CPUs the threads started then may use. Bytes: ``size``
-    for each call; items: calls. Source: AI Systems Performance Engineering, chapter 4.
+    ``backend_thread_cpus`` says how many CPUs the threads started then may use. ``memory: registered`` has the results
+    in a pool of NCCL's allocator that is registered with its communicator. Bytes: ``size`` for each call; items: calls.
+    Source: AI Systems Performance Engineering, chapters 4 and 13.
 
     An all-reduce works in place, so a step first copies the input once (local memory, inside the timed region on both
     sides) and reduces that copy ``calls`` times: after the first call every value only grows by the number of ranks,
@@ -242,6 +244,9 @@ def collective(
     symmetric = op.endswith("_shot_all_reduce")
     if symmetric and (joined, setup, groups) != ("nccl", "once", "default"):
         raise ValueError(f"op: {op} is for the default group over backend nccl")
+    known = memory == "registered"
+    if known and (symmetric or (joined, setup, groups) != ("nccl", "once", "default")):
+        raise ValueError("memory: registered is for NCCL's own ops in the default group over backend nccl")
     before = _threads()
     if own_cpus:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:own_cpus])
@@ -251,11 +256,12 @@ def collective(
     redraw = partial(fill, own, name)
     redraw(context.seed)
     ranks = context.world_size
-    out = empty(context, (ranks if op == "all_gather" else 1, len(own)), torch.float32).zero_()
+    shape = (ranks if op == "all_gather" else 1, len(own))
     per_byte = {"all_gather": ranks - 1.0, "broadcast": 1.0}.get(op, 2 * (ranks - 1) / ranks)
     bus = per_byte * size * calls
     with _told(context, joined) as chosen:
         access = _Groups(context, joined, setup=setup, groups=groups)
+        out, end = registered(context, shape) if known else (empty(context, shape, torch.float32).zero_(), None)
         rows = list(out.unbind(0))
         step = _symmetric(own, rows[0], op, calls=calls) if symmetric else _calls(op, own, rows, access, calls=calls)
         if joined == "nccl":
@@ -273,11 +279,13 @@ def collective(
         inputs=lambda: {"payload": own},
         redraw=redraw,
         counters=lambda: {"groups_made": float(access.made)},
+        close=end,
         facts={
             "backend": dist.get_backend() if setup == "once" else joined,
             "ranks": ranks,
             "bus_bytes": bus,
             "tensor_device": own.device.type,
+            "memory": memory,
             "backend_thread_cpus": _cpus_of(_threads() - before),
             **chosen(),
         },
