@@ -5,7 +5,8 @@ What must not live here: models, optimizers, joining a process group, timing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -94,14 +95,21 @@ def shard(task: models.Task, *, device: str, ranks: int, asked: Any) -> Any:
     return task.module
 
 
+@contextmanager
+def all_on(side: Any) -> Iterator[None]:
+    """Queue on the stream ``side`` within the block; what other streams hold comes before or after all of it."""
+    torch.cuda.synchronize()
+    with torch.cuda.stream(side):
+        yield
+    torch.cuda.synchronize()
+
+
 def captured(step: Callable[[], object], side: Any) -> Callable[[], None]:
     """Replay of ``step``, a training step of this rank with its all-reduces, captured as a CUDA graph on the stream
     ``side`` after as many runs as DDP needs before it settles."""
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
+    with all_on(side):
         for _ in range(_BEFORE_CAPTURE):
             step()
-    torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     # NCCL's watchdog asks for events of earlier calls from a thread of its own meanwhile.
     with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):

@@ -157,7 +157,8 @@ class _Step:
             with self._module.no_sync() if quiet else contextlib.nullcontext():
                 loss = self._task.loss(self._module(x), y)
                 (loss * (self._weight / len(micro)) if self._weight != len(micro) else loss).backward()
-            self.exchanges += not quiet and self._asked.strategy in ("ddp", "fsdp", "after_backward")
+            exchanged = self._asked.strategy in ("ddp", "fsdp", "after_backward") and self._asked.parts > 1
+            self.exchanges += exchanged and not quiet
         began = perf_counter()
         for bucket in self.buckets:
             exchange.average([p.grad for p in bucket], self._asked.parts)
@@ -243,9 +244,9 @@ def _workload(asked: SimpleNamespace, joined: str) -> Workload:
     if samples:
         # Read before fully_shard cuts the weights.
         checks["update_close"] = agreement.update_close(task.module)
-    # DDP queues its all-reduces behind the stream that it was made on, which must be the captured one.
+    # DDP's hooks belong to the stream that it was made on, which must be the captured one.
     side = torch.cuda.Stream() if asked.graph else None
-    with contextlib.nullcontext() if side is None else torch.cuda.stream(side):
+    with exchange.all_on(side) if side is not None else contextlib.nullcontext():
         module = _parallel_module(task, asked)
     kind = torch.optim.AdamW if asked.optimizer == "adamw" else torch.optim.SGD
     rate = asked.learning_rate * (asked.batch * asked.accumulate if samples else 1)

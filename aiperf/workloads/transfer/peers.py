@@ -18,9 +18,9 @@ Follow = Callable[[Any, Any], object]
 """(after, before): what is queued on the current stream of the first device waits for that of the second."""
 
 
-def peer(context: Context, *, size: Size = 1 << 28, via: Literal["peer", "pinned", "pageable"] = "peer") -> Workload:
+def peer(context: Context, *, size: Size = 1 << 28, via: Literal["peer", "host"] = "peer") -> Workload:
     """Copy ``size`` bytes of float32 from the second GPU to the first, with the driver's direct copy (``peer``), or to
-    host memory and from there. Pageable memory makes the host wait in each copy.
+    page-locked memory of the host and from there.
 
     The direct copy goes over NVLink or PCIe without the host's memory; a host whose GPUs cannot access each other is
     skipped. Bytes are counted once. Source: AI Systems Performance Engineering, chapters 2, 4, 12, 13, 15 and 19.
@@ -44,7 +44,7 @@ def peer(context: Context, *, size: Size = 1 << 28, via: Literal["peer", "pinned
 
     redraw(context.seed)
     destination.zero_()
-    host = None if via == "peer" else empty(context, (words,), torch.float32, host=True, pinned=via == "pinned").zero_()
+    host = None if via == "peer" else empty(context, (words,), torch.float32, host=True, pinned=True).zero_()
     step = through(host, source, destination, _follow) if host is not None else None
     for each in (device, other):
         torch.cuda.synchronize(each)
@@ -55,7 +55,7 @@ def peer(context: Context, *, size: Size = 1 << 28, via: Literal["peer", "pinned
         inputs=lambda: {"source": source},
         redraw=redraw,
         counters=lambda: {"copies": 1.0 if host is None else 2.0},
-        facts={"via": via, "host_memory": "none" if host is None else "pinned" if host.is_pinned() else "pageable"},
+        facts={"via": via},
     )
 
 
