@@ -115,26 +115,26 @@ def all_to_all(
     backend: Literal["auto", "gloo", "nccl"] = "auto",
 ) -> Workload:
     """Each rank sends ``size`` bytes of float32, an equal part of them to each rank: by the library's all-to-all, or by
-    sends and receives in one batch, which NCCL gets as one group. ``chunks``: so many exchanges one after the other.
+    sends and receives in one batch, which NCCL gets as one group; with ``chunks`` in so many batches, one after the
+    other.
 
     Bytes: what one rank sends, its own part included; items: 1 message.
     """
     ranks, rank = context.world_size, context.rank
     if size % (4 * ranks * chunks):
         raise ValueError(f"{size} bytes cannot be cut into {chunks} chunks of equal parts for {ranks} ranks")
+    if how == "library" and chunks > 1:
+        raise ValueError("chunks are batches of sends and receives; they need how: send_recv")
     joined = join(context, backend)
-    # A chunk holds a part for each rank, so that both ways send from and into memory that lies together.
-    shape = (chunks, ranks, size // (4 * ranks * chunks))
-    own = empty(context, shape, torch.float32)
+    own = empty(context, (ranks, size // (4 * ranks)), torch.float32)
     redraw = partial(fill, own, f"payload-{rank}")
     redraw(context.seed)
     out = torch.zeros_like(own)
-    pieces = list(zip(out.unbind(0), own.unbind(0), strict=True))
+    pieces = list(zip(out.chunk(chunks, dim=1), own.chunk(chunks, dim=1), strict=True))
     others = [other for other in range(ranks) if other != rank]
 
     def library() -> None:
-        for into, parts in pieces:
-            dist.all_to_all_single(into, parts)
+        dist.all_to_all_single(out, own)
 
     def send_recv() -> None:
         for into, parts in pieces:
