@@ -92,7 +92,8 @@ def summarise(pairs: Sequence[Pair], side: str, *, how: MetricSource) -> Summary
     marks, logs = _outliers(pairs, side, how=how), [math.log(value) for value in found]
     return Summary(
         side=side,
-        value=math.exp(statistics.fmean(logs)),
+        # Counts that are the same in every pair stay what they are.
+        value=found[0] if min(found) == max(found) else math.exp(statistics.fmean(logs)),
         low=min(found),
         high=max(found),
         samples=marks.samples or len(found),

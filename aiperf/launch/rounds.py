@@ -184,7 +184,7 @@ def play_rounds(
                     for wall, device in _slowest(replies)
                 ]
                 done[side] += lead + audit.iterations
-    for side in order if probed is not None and not on_gpu else ():
+    for side in order if probed is not None else ():
         turn_of.begins(side)
         with spent.on("audits"):
             played.wide[side] = _wide(gangs[side], side, fresh[-1], settings)
@@ -294,7 +294,7 @@ def _single_seconds(gang: Gang, settings: Settings) -> float:
 
 def _wide(gang: Gang, side: str, seed: int, settings: Settings) -> list[WideReply]:
     """What a side makes of outputs that are poisoned before each of a few steps, and of inputs far from the usual ones:
-    last, so that no reading comes after it, on the CPU only: what a GPU makes of such inputs was not measured."""
+    last, so that no reading comes after it."""
     request = WideRequest(side, seed, _single_seconds(gang, settings))
     return gang.command(request, limit=settings.limits.check)
 

@@ -1,16 +1,15 @@
-"""Arrays of torch, cupy and numpy as the audit handles them: poison, redraw, snapshot, digest.
+"""Arrays of torch, cupy and numpy as the audit handles them: poison, snapshot, digest.
 
-What must not live here: when an audit happens, and what counts as equal.
+What must not live here: when an audit happens, what counts as equal, and new contents (contents.py).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, cast
 
 from aiperf.workloads.shared.parts import by_parts, device_in_use
-from aiperf.workloads.shared.seeded import draw_normal, own_seed
 
 PATTERN = 0x5A
 """Number written over integer outputs, where no other one is asked for."""
@@ -18,8 +17,6 @@ _SMALL = 1 << 20
 """Bytes below which a digest is cryptographic, and host memory is not worth the way to a GPU."""
 _CHUNK = 1 << 22
 """Elements that are looked at together on a GPU."""
-_MANY = 1 << 20
-"""Elements that show whether values repeat."""
 _WEIGHT = 0x1E3779B97F4A7C15
 _MIX = 0x2545F4914F6CDD1D
 _LOW = 0xFFFFFFFF
@@ -147,94 +144,6 @@ def is_floating(array: Any) -> bool:
     return bool(array.is_floating_point()) if kind(array) == "torch" else array.dtype.kind == "f"
 
 
-def moments(array: Any) -> tuple[float, float]:
-    """Mean and standard deviation of a floating array, in float32; not finite where an element is not, or none is."""
-    if kind(array) == "torch":
-        wide = array.detach().float()
-        return float(wide.mean()), float(wide.std(correction=0))
-    if not array.size:
-        return float("nan"), float("nan")
-    import numpy as np
-
-    with np.errstate(invalid="ignore"):  # infinities: the caller sees moments that are not finite
-        wide = array.astype("float32")
-        return float(wide.mean()), float(wide.std())
-
-
-def redraw(array: Any, *, name: str, seed: int, mean: float, std: float) -> None:
-    """Fill a floating array in place with normal noise of the given moments; equal seeds give equal values."""
-    import numpy as np
-
-    which = kind(array)
-    if which == "torch":
-        import torch
-
-        with torch.inference_mode():
-            if array.is_cuda:
-                generator = torch.Generator(device=array.device).manual_seed(own_seed(seed, name))
-                fresh = torch.randn(array.shape, generator=generator, device=array.device, dtype=torch.float32)
-                array.copy_(fresh.mul_(std).add_(mean))
-                return
-    drawn = np.empty(tuple(array.shape), np.float32)
-    draw_normal(drawn.reshape(-1), seed=own_seed(seed, name))
-    drawn *= np.float32(std)
-    drawn += np.float32(mean)
-    if which == "torch":
-        with torch.inference_mode():
-            array.copy_(torch.from_numpy(drawn))
-    elif which == "numpy":
-        array[...] = drawn
-    else:
-        array.set(drawn.astype(array.dtype))
-
-
-def is_writable(array: Any) -> bool:
-    """Whether an array can be changed in place: not the bytes of a text, nor what was made read-only."""
-    return kind(array) != "numpy" or bool(array.flags.writeable)
-
-
-def is_shuffled_data(array: Any) -> bool:
-    """Whether an array of whole numbers may be data in any order: its rows are neither sorted nor all the same, which
-    offsets and constants are."""
-    host, dtype = to_numpy(array)
-    if host.dtype.kind not in "iu" or dtype == "bool" or len(host.shape) == 0 or host.shape[0] < 2:
-        return False
-    rows = host.reshape(host.shape[0], -1)
-    rising = (rows[1:] >= rows[:-1]).all()
-    return not (rising or (rows[1:] <= rows[:-1]).all())
-
-
-def has_repeats(array: Any) -> bool:
-    """Whether a value occurs twice in an array of whole numbers, as far as its first many elements show."""
-    import numpy as np
-
-    host, _ = to_numpy(array.reshape(-1)[:_MANY])
-    ordered = np.sort(host)
-    return bool((ordered[1:] == ordered[:-1]).any())
-
-
-def draw_rows(array: Any, original: Any, *, name: str, seed: int, again: bool) -> None:
-    """Fill an array in place with rows (elements, of one dimension) of ``original`` in random order; equal seeds give
-    equal ones. ``again``: each is drawn by itself, so that some come several times and others not at all.
-    """
-    import numpy as np
-
-    draw, rows = np.random.default_rng(own_seed(seed, name)), int(array.shape[0])
-    order = draw.integers(0, rows, rows) if again else draw.permutation(rows)
-    which = kind(array)
-    if which == "torch":
-        import torch
-
-        with torch.inference_mode():
-            array.copy_(original[torch.from_numpy(order).to(array.device)])
-    elif which == "numpy":
-        array[...] = original[order]
-    else:
-        import cupy
-
-        array[...] = original[cupy.asarray(order)]
-
-
 def clone(array: Any) -> Any:
     """A copy on the array's own device, queued behind what its stream already holds."""
     return array.detach().clone() if kind(array) == "torch" else array.copy()
@@ -245,15 +154,17 @@ def on_host(array: Any) -> bool:
     return kind(array) == "numpy" or (kind(array) == "torch" and str(array.device) == "cpu")
 
 
-def write(array: Any, content: Any) -> None:
-    """Give an array of the host what another one of its kind holds."""
-    if kind(array) == "torch":
-        import torch
+def same_memory(array: Any, other: Any) -> bool:
+    """Whether two arrays are one, or views of the same elements."""
+    return array is other or (other is not None and _place(array) == _place(other))
 
-        with torch.inference_mode():
-            array.copy_(content)
-    else:
-        array[...] = content
+
+def _place(array: Any) -> tuple[Any, ...]:
+    """Where an array's elements lie, and how many."""
+    if kind(array) == "torch":
+        return str(array.device), array.data_ptr(), tuple(array.shape)
+    interface = getattr(array, "__cuda_array_interface__", None) or array.__array_interface__
+    return kind(array), interface["data"][0], tuple(array.shape)
 
 
 def to_numpy(array: Any) -> tuple[Any, str]:
@@ -386,15 +297,3 @@ def _weighted_sum_by_torch(octets: Any, words: int, device: str) -> int:
         mixed.bitwise_xor_((mixed >> 32).bitwise_and_(_LOW)).mul_(weights)
         total += int(mixed.bitwise_xor_((mixed >> 32).bitwise_and_(_LOW)).sum())
     return total
-
-
-def some(array: Any, places: Sequence[int]) -> tuple[float, ...]:
-    """The elements of an array of real numbers at these places, counted row by row."""
-    flat = (array.detach() if kind(array) == "torch" else array).reshape(-1)
-    return tuple(float(flat[place]) for place in places)
-
-
-def move(array: Any, share: float) -> None:
-    """Make every second number of each row larger by ``share`` of itself, in place."""
-    numbers = array.detach() if kind(array) == "torch" else array
-    numbers[..., ::2] *= 1 + share

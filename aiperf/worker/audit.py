@@ -18,7 +18,7 @@ from aiperf.protocol.checking import RTOL
 from aiperf.protocol.claims import AuditClaims, AuditedOutput
 from aiperf.protocol.messages import WideReply
 from aiperf.protocol.reported import Coverage
-from aiperf.worker import arrays
+from aiperf.worker import arrays, contents
 from aiperf.worker.redraw import Redraw
 from aiperf.workloads.contract import Work, Workload
 
@@ -100,17 +100,29 @@ class Auditor:
 
     def in_a_row(self, step: Callable[[], object], *, seconds: float) -> WideReply:
         """How many of a few steps in a row, on the same inputs, leave an output as it was poisoned: so shows a step
-        that is left out by its number, whichever number a single audit meets. A bool may be what poison writes."""
+        that is left out by its number, whichever number a single audit meets, and one whose work outputs() does. A bool
+        may be what poison writes."""
         steps = left = 0
         began = perf_counter()
         while self._workload.poison and steps < _IN_A_ROW and perf_counter() - began < seconds:
+            held = self._own_outputs()
             self._poison()
             step()
             steps += 1
-            own = [array for array in self._own_outputs().values() if "bool" not in arrays.dtype_of(array)]
-            left += any(math.prod(array.shape) and arrays.is_poisoned(array, self._pattern) for array in own)
+            # Before anybody asks for them: outputs() may do, or wait for, what the step did not.
+            unwritten = {name for name, array in held.items() if self._is_unwritten(array)}
+            own = self._own_outputs()
+            left += any(
+                name in unwritten if arrays.same_memory(array, held.get(name)) else self._is_unwritten(array)
+                for name, array in own.items()
+            )
             self._pattern ^= 1
         return WideReply(steps=steps, left_out=left)
+
+    def _is_unwritten(self, array: Any) -> bool:
+        """Whether an output is as poison left it; of a bool that cannot be told."""
+        known = math.prod(array.shape) > 0 and "bool" not in arrays.dtype_of(array)
+        return known and arrays.is_poisoned(array, self._pattern)
 
     def wide(self, seed: int, step: Callable[[], object]) -> WideReply:
         """What ``step`` makes of inputs far from the usual ones, which come back afterwards; empty where no input is
@@ -242,7 +254,7 @@ def _some_of(outputs: Mapping[str, Any], seed: int) -> dict[str, tuple[float, ..
         dtype, size = arrays.dtype_of(array), math.prod(array.shape)
         if dtype in RTOL and not dtype.startswith("complex"):
             places = sorted(random.Random(seed).sample(range(size), min(size, _SOME)))
-            found[str(name)] = arrays.some(array, places)
+            found[str(name)] = contents.some(array, places)
     return {name: values for name, values in found.items() if all(map(math.isfinite, values))}
 
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from aiperf.protocol.checking import RTOL
-from aiperf.worker import arrays
+from aiperf.worker import arrays, contents
 from aiperf.workloads.contract import Workload
 
 _NOISE = 0.02
@@ -26,8 +26,10 @@ _ELSE_WIDER, _SHIFT = 32.0, 4.0
 usual ones further up: values that an answer which is right only for the usual ones, like a softmax without its maximum,
 does not survive."""
 
-_MOST_HELD = 64 << 20
-"""Bytes of inputs that are held twice more to be written without a call of the side."""
+_MOST_HELD, _MOST_ON_GPU = 64 << 20, 512 << 20
+"""Bytes of inputs that are held twice more to be written without a call of the side, on the host and on a GPU."""
+_TIMES_HELD = 4
+"""As many bytes a GPU must have left: what is drawn comes as float32 first."""
 
 Draw = partial[None]
 """(array, seed, whether it is to be a wide draw) -> None."""
@@ -66,17 +68,19 @@ class Redraw:
                     self._draws[name](array, seed, wide)
 
     def swap(self) -> Swap | None:
-        """Other contents for the inputs, written without a call of the side; None where it redraws them itself, where
-        they lie on a GPU, and where there are none or too large ones."""
-        few = 0 < sum(int(array.nbytes) for array in self._arrays.values()) <= _MOST_HELD
-        return Swap(self._arrays, self._draws) if few and all(map(arrays.on_host, self._arrays.values())) else None
+        """Other contents for the inputs, written without a call of the side; None where it redraws them itself, and
+        where there are none or too large ones for the memory that is left."""
+        most = _MOST_HELD if any(map(arrays.on_host, self._arrays.values())) else _MOST_ON_GPU
+        held = sum(int(array.nbytes) for array in self._arrays.values())
+        room = all(contents.has_room(array, _TIMES_HELD * held) for array in self._arrays.values())
+        return Swap(self._arrays, self._draws) if 0 < held <= most and room else None
 
     def move(self) -> None:
         """Move the real numbers that the harness draws by the tolerance of their type: an answer may change as much."""
         if self._workload.inputs is not None:
             for name, array in self._workload.inputs().items():
                 if name in self._draws and self._draws[name].func is _normal:
-                    arrays.move(array, RTOL[arrays.dtype_of(array)])
+                    contents.move(array, RTOL[arrays.dtype_of(array)])
 
 
 class Swap:
@@ -96,23 +100,23 @@ class Swap:
     def write(self, *, new: bool) -> None:
         """Give the inputs the new contents, or once more those that they had at first."""
         for name, content in (self._new if new else self._known).items():
-            arrays.write(self._inputs[name], content)
+            contents.write(self._inputs[name], content)
 
 
 def _draw_of(name: str, array: Any) -> Draw | None:
     """How an array is redrawn; None for what may be structure rather than data: masks with infinities, sorted or
     constant whole numbers, booleans; and for what cannot be written, as the bytes of a text."""
-    if not arrays.is_writable(array):
+    if not contents.is_writable(array):
         return None
     if arrays.is_floating(array):
-        mean, std = arrays.moments(array)
+        mean, std = contents.moments(array)
         if not (math.isfinite(mean) and math.isfinite(std)):
             return None
         varies = std > _ROUNDING * abs(mean)
         return partial(_normal, name, *_rounded(mean, std if varies else _NOISE * (abs(mean) or 1.0)))
-    if arrays.is_shuffled_data(array):
+    if contents.is_shuffled_data(array):
         # Keys that each occur once stay so; of others a new order alone would leave counts and sums as they were.
-        return partial(_rows, name, arrays.clone(array), arrays.has_repeats(array))
+        return partial(_rows, name, arrays.clone(array), contents.has_repeats(array))
     return None
 
 
@@ -126,8 +130,8 @@ def _rounded(mean: float, std: float) -> tuple[float, float]:
 def _normal(name: str, mean: float, std: float, array: Any, seed: int, wide: bool) -> None:
     wider = _WIDER.get(arrays.dtype_of(array), _ELSE_WIDER)
     shift, factor = (_SHIFT * std, wider) if wide else (0.0, 1.0)
-    arrays.redraw(array, name=name, seed=seed, mean=mean + shift, std=std * factor)
+    contents.redraw(array, name=name, seed=seed, mean=mean + shift, std=std * factor)
 
 
 def _rows(name: str, original: Any, again: bool, array: Any, seed: int, wide: bool) -> None:
-    arrays.draw_rows(array, original, name=name, seed=seed, again=again)
+    contents.draw_rows(array, original, name=name, seed=seed, again=again)

@@ -41,6 +41,8 @@ class OneCase:
     name: str
     sides: tuple[Side, ...]
     rule: Check
+    by_design: bool = False
+    """Whether the answers differ for a reason that the scenario gives."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ def one_case(case: Case) -> OneCase:
     """A planned case with its rule as it crosses the worker's pipe."""
     check = case.check
     rule = Check(check.kind, check.rtol, check.atol, check.name, check.bound, check.reference)
-    return OneCase(case.id, case.sides, rule)
+    return OneCase(case.id, case.sides, rule, check.kind == "named" or bool(check.reason))
 
 
 def cases_of(path: Path, *, on_gpu: bool) -> Iterator[OneCase]:

@@ -425,6 +425,24 @@ def test_steps_in_a_row_show_one_that_is_left_out_by_its_number(x, every, left):
     assert (found.steps, found.left_out) == (12, left)
 
 
+@pytest.mark.parametrize("view", [False, True])
+def test_steps_in_a_row_show_work_that_outputs_does(x, view):
+    """Once a step, so that two calls of outputs() without a step between them give the same."""
+    out, due = np.empty_like(x), [False]
+
+    def step():
+        due[0] = True
+
+    def outputs():
+        if due[0]:
+            due[0] = False
+            np.tanh(x, out=out)
+        return {"out": out[:] if view else out}
+
+    found = Auditor(workload(step, outputs, x), keep_bytes=0).in_a_row(step, seconds=5.0)
+    assert (found.steps, found.left_out) == (12, 12)
+
+
 def test_steps_in_a_row_accuse_no_honest_step(x):
     """Neither one that returns a new array, nor one whose answer is what is written over bools, nor a state."""
     made = [np.tanh(x)]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from aiperf.worker import arrays
+from aiperf.worker import arrays, contents
 from aiperf.workloads.contract import Context, Workload
 
 
@@ -108,7 +108,7 @@ def audit(workload: Workload, *, seed: int) -> dict[str, np.ndarray]:
     elif workload.inputs is not None:
         for name, array in workload.inputs().items():
             if arrays.is_floating(array):
-                arrays.redraw(array, name=name, seed=seed, mean=0.0, std=1.0)
+                contents.redraw(array, name=name, seed=seed, mean=0.0, std=1.0)
     if workload.reset is not None:
         workload.reset()
     for array in workload.outputs().values():

@@ -39,6 +39,11 @@ static unsigned __float_as_uint(float value) {
   std::memcpy(&bits, &value, 4);
   return bits;
 }
+static float __int_as_float(int bits) {
+  float value;
+  std::memcpy(&value, &bits, 4);
+  return value;
+}
 static float2 make_float2(float x, float y) { return {x, y}; }
 
 static Index threadIdx, blockIdx, blockDim, gridDim;
@@ -68,7 +73,7 @@ static void meet(Meeting& meeting, unsigned members) {
   while (meeting.round == round) yield();
 }
 static void __syncthreads() { meet(whole_block, blockDim.x); }
-static void __syncwarp() { meet(warps[threadIdx.x / 32], 32); }
+static void __syncwarp(unsigned = 0xffffffffu) { meet(warps[threadIdx.x / 32], 32); }
 template <class T>
 static T from_lane(T value, unsigned lane) {
   const unsigned warp = threadIdx.x / 32;
@@ -221,6 +226,7 @@ static void store_async(unsigned, int, unsigned) { std::abort(); }
 static void arrive_in(unsigned, Barrier* barrier) { arrive(barrier); }
 
 // What stands in for the inline PTX of single sources.
+static int4 load_once(const int4* from) { return *from; }
 static float load_streaming(const float* base, unsigned i) { return base[i]; }
 static void prefetch_l2(const float*) {}
 static float bf16(unsigned pair, bool high) {

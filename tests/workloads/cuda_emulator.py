@@ -32,6 +32,7 @@ SHIM = """
 #define __launch_bounds__(...)
 struct Index { unsigned x, y, z; };
 struct float4 { float x, y, z, w; };
+struct int4 { int x, y, z, w; };
 static Index blockIdx, threadIdx, blockDim, gridDim;
 float tile[1 << 16];
 
@@ -55,7 +56,10 @@ static void meet(int kind, unsigned first, unsigned last) {
 }
 static void __syncthreads() { meet(0, 0, threads); }
 static unsigned warp_start() { return now / 32 * 32; }
-static void __syncwarp() { meet(1, warp_start(), warp_start() + 32 < threads ? warp_start() + 32 : threads); }
+// Of a smaller group too, the whole warp waits: all of them come.
+static void __syncwarp(unsigned = ~0u) {
+  meet(1, warp_start(), warp_start() + 32 < threads ? warp_start() + 32 : threads);
+}
 static double slots[1024];
 template <class T> T exchange(T value, unsigned from) {
   slots[now] = (double)value;
@@ -77,6 +81,11 @@ static unsigned __ballot_sync(unsigned, bool vote) {
 }
 static unsigned atomicAdd(unsigned* at, unsigned value) { const unsigned old = *at; *at += value; return old; }
 static int __popc(unsigned bits) { return __builtin_popcount(bits); }
+static float rsqrtf(float x) { return 1.0f / sqrtf(x); }
+static int __dp4a(int a, int b, int sum) {
+  for (int byte = 0; byte < 4; ++byte) sum += (signed char)(a >> 8 * byte) * (signed char)(b >> 8 * byte);
+  return sum;
+}
 SOURCE
 static void body() {
   kernel(captured);
@@ -142,7 +151,7 @@ int main() {
 BODY
 }
 """
-TYPES = {"float32": "float", "int32": "int"}
+TYPES = {"float32": "float", "int32": "int", "int8": "signed char"}
 
 
 def emulate(described: cuda.Description, inputs: Mapping[str, np.ndarray], folder: Path) -> dict[str, np.ndarray]:

@@ -18,6 +18,11 @@ EMULATION = Path(__file__).with_name("cuda_emulation.h")
 _PTX = re.compile(r"// ptx: begin\n.*?// ptx: end\n", re.DOTALL)
 
 
+def header(name: str) -> str:
+    """A header of the folder, to stand where it is included."""
+    return (KERNELS / name).read_text(encoding="utf-8").replace("#pragma once", "")
+
+
 @dataclass(frozen=True)
 class Case:
     """One source with its defines, and what to run: C++ that ends in tell(...) for each result."""
@@ -32,10 +37,11 @@ class Case:
         for was, becomes in (
             ('extern "C"', ""),
             ('#include "async.cuh"', ""),
-            ('#include "items.cuh"', (KERNELS / "items.cuh").read_text(encoding="utf-8").replace("#pragma once", "")),
+            *((f'#include "{name}"', header(name)) for name in ("items.cuh", "grid.cuh")),
             # What CUDA sizes at launch is one large array here; blocks run one after the other.
             ("extern __shared__ __align__(128) float buffers[];", "static float buffers[1 << 16];"),
             ("extern __shared__ __align__(128) float slots[];", "static float slots[1 << 16];"),
+            ("extern __shared__ int held[];", "alignas(16) static int held[1 << 16];"),
             ("extern __shared__ __align__(128) Half stages[];", "alignas(16) static Half stages[1 << 16];"),
         ):
             code = code.replace(was, becomes)
@@ -116,6 +122,37 @@ std::fill(out.begin(), out.end(), NAN); std::fill(middle.begin(), middle.end(), 
 launch(1, 128, [&] { both_phases_loop(given, middle.data(), out.data(), state.data()); });
 tell(out);
 """
+SOFTMAX = """
+std::vector<float> parts(2 * 3), out(n, -7.0f); unsigned state = 0;
+launch(3, 256, [&] { max_and_sum(given, parts.data()); });
+launch(3, 256, [&] { normalise(given, parts.data(), out.data()); });
+tell(out); std::fill(out.begin(), out.end(), -7.0f);
+launch(1, 256, [&] { softmax_grid(given, parts.data(), out.data(), &state); });
+tell(out);
+"""
+UNEVEN = """
+for (auto entry : {uneven_static, uneven_queue, uneven_queue}) {
+  std::vector<float> out(n, -7.0f);
+  launch(3, 256, [&] { entry(given, given + n, out.data()); }); tell(out);
+}
+"""
+SCOPES = """
+std::vector<int> out(n, -7), slots(2, -7); unsigned state = 0;
+launch(1, 256, [&] { block_barriers(whole, whole + n, out.data()); }); tell(out);
+std::fill(out.begin(), out.end(), -7);
+launch(1, 256, [&] { grid_barriers(whole, whole + n, out.data(), slots.data(), &state); }); tell(out);
+"""
+SPLIT = """
+std::vector<float> parts(8 * n, NAN), out(n, NAN);
+launch(n / 4096 * 8, 256, [&] { split_to_global(given, given + ROWS * DEPTH, parts.data()); });
+launch(n / 256, 256, [&] { combine(parts.data(), out.data()); });
+tell(out);
+"""
+BESIDE = """
+std::vector<int> sums(512, -7), out(n, -7);
+launch(2, 256, [&] { stream_beside_table((const int4*)whole, whole + n, sums.data()); }); tell(sums);
+launch(n / 256 / TILE_KIB, 256, [&] { tile_beside_table(whole, whole + n, out.data()); }); tell(out);
+"""
 PACKED = """
 std::vector<Half> left(n * n), right(n * n), bits(2 * n * n), next(n * n), rows(n * n), expected(n * n), unused(n * n);
 for (unsigned i = 0; i < 2 * n * n; ++i) bits[i] = __float_as_uint(given[i % 1000003]) >> 16;
@@ -190,6 +227,24 @@ CASES = {
             "small": {"STAGES": 2, "COPY_BYTES": 4}, "bulk": {"STAGES": 3, "BULK": 1},
         }.items()
     },
+    **{
+        f"tile_own_barriers{suffix}": Case(
+            "tile.cu", 7168, pairwise("stream_tiles", 1, 256), {"STEPS": 3, "STAGES": 3, "STAGE_BARRIERS": 1, **more}
+        )
+        for suffix, more in {"": {}, "_every": EVERY_LANE}.items()
+    },
+    **{
+        f"roles_{copying}": Case(
+            "roles.cu", 7 * 1028, pairwise("role_tiles", 2, 384),
+            {"TILE": 1028, "STAGES": 2, "STEPS": 3, "PRODUCERS": copying},
+        )
+        for copying in (1, 6)
+    },
+    "softmax": Case("softmax.cu", 20000, SOFTMAX, {"HELD": 4}),
+    "uneven": Case("queue.cu", 2048, UNEVEN, {"SHORTEST": 3, "LONGEST": 4}),
+    "scopes": Case("scopes.cu", 256, SCOPES, {"ROUNDS": 12, "EVERY": 4}),
+    "split": Case("split_k.cu", 64 * 128, SPLIT, {"ROWS": 64, "COLS": 128, "DEPTH": 256}),
+    "beside": Case("hot_table.cu", 8192, BESIDE, {"TABLE": 256, "HINT": 0, "READS": 3, "TILE_KIB": 4}),
     **{
         f"wide_{name}": Case("tile.cu", 8192, pairwise("stream_tiles", 2, 256), {"STEPS": 3, "TILE": 2048, **defines})
         for name, defines in {"plain": {"STAGES": 0}, "two": {"STAGES": 2}, "bulk": {"STAGES": 2, "BULK": 1}}.items()
@@ -338,11 +393,21 @@ def test_every_matmul_adds_in_the_same_order(told: Told) -> None:
     np.testing.assert_allclose(results[0].reshape(45, 45), left @ right, atol=1e-4)
 
 
-NARROW = ("tile_plain", "tile_one", "tile_two", "tile_four", "tile_small", "tile_bulk")
+NARROW = ("tile_plain", "tile_one", "tile_two", "tile_four", "tile_small", "tile_bulk", "tile_own_barriers")
 WIDE = ("wide_plain", "wide_two", "wide_bulk")
 
 
-@pytest.mark.parametrize(("name", "shape"), [*((n, (7, 1024)) for n in NARROW), *((n, (4, 2048)) for n in WIDE)])
+ROLES = ("roles_1", "roles_6")
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        *((n, (7, 1024)) for n in (*NARROW, "tile_own_barriers_every")),
+        *((n, (4, 2048)) for n in WIDE),
+        *((n, (7, 1028)) for n in ROLES),
+    ],
+)
 def test_tiles_are_used_after_they_came_and_before_they_go(told: Told, name: str, shape: tuple[int, int]) -> None:
     tiles = told.given[: shape[0] * shape[1]].reshape(shape)
     value = tiles.copy()
@@ -381,6 +446,63 @@ def test_a_queue_hands_out_every_task_once_and_is_ready_for_the_next_step(told: 
     assert len(told.floats(name)) == 6
     for out in told.floats(name):
         assert np.array_equal(out, x)
+
+
+def test_uneven_tasks_are_done_once_and_as_long_as_drawn(told: Told) -> None:
+    spread = np.maximum(told.given[:8], np.float32(0.25))
+    steps = (np.float32(3) / spread).astype(int).repeat(256)
+    assert len(set(steps)) > 2
+    x = told.given[2048:4096]
+    for step in range(12):
+        x = np.where(step < steps, (x.astype(float) * np.float32(0.999) + np.float32(0.001)).astype(np.float32), x)
+    assert len(told.floats("uneven")) == 3
+    for out in told.floats("uneven"):
+        assert np.array_equal(out, x)
+
+
+def test_softmax_is_that_of_the_whole_vector_by_two_kernels_and_by_one(told: Told) -> None:
+    x = np.exp(told.given[:20000].astype(float))
+    assert len(told.floats("softmax")) == 2
+    for out in told.floats("softmax"):
+        np.testing.assert_allclose(out, x / x.sum(), rtol=1e-5)
+
+
+def test_what_barriers_order_adds_up_alike_in_every_scope(told: Told) -> None:
+    key = int(told.whole[256])
+    tokens = sum((key ^ (run * 2654435761 & 0xFFFFFFFF)) for run in range(3)) & 0xFFFFFFFF
+    expected = told.whole[:256].astype(np.uint32)
+    expected[255] += np.uint32(tokens)
+    assert len(told.integers("scopes")) == 2
+    for out in told.integers("scopes"):
+        assert np.array_equal(out.view(np.uint32), expected)
+
+
+def test_parts_of_a_depth_that_is_split_make_the_whole_product(told: Told) -> None:
+    left = told.given[: 64 * 256].reshape(64, 256).astype(float)
+    right = told.given[64 * 256 : 64 * 256 + 256 * 128].reshape(256, 128).astype(float)
+    (out,) = told.floats("split")
+    np.testing.assert_allclose(out.reshape(64, 128), left @ right, atol=1e-3)
+
+
+def mixed(bits: np.ndarray) -> np.ndarray:
+    bits = (bits ^ bits >> np.uint32(16)) * np.uint32(0x7FEB352D)
+    return bits ^ bits >> np.uint32(15)
+
+
+def test_streams_and_tiles_beside_a_table_read_all_and_look_up_what_they_found(told: Told) -> None:
+    sums, out = told.integers("beside")
+    stream, table = told.whole[:8192].astype(np.uint32), told.whole[8192 : 8192 + 256].astype(np.uint32)
+    fours = np.bitwise_xor.reduce(stream.reshape(-1, 4), axis=1)
+    # Rounds of three reads of 512 threads, the last ones past the end.
+    keys = np.zeros((2, 512), dtype=np.uint32)
+    for read in np.pad(fours, (0, 2 * 3 * 512 - len(fours))).reshape(2, 3, 512).transpose(1, 0, 2):
+        keys = keys * np.uint32(31) + read
+    found = table[mixed(keys + np.arange(512, dtype=np.uint32)) % 256]
+    started = np.arange(2)[:, None] * 3 * 512 + np.arange(512) < len(fours)
+    assert np.array_equal(sums.view(np.uint32), np.where(started, found, 0).sum(axis=0))
+    tiles = stream.reshape(-1, 1024)
+    found = table[mixed(tiles * np.uint32(31) + tiles[:, ::-1]) % 256]
+    assert np.array_equal(out.view(np.uint32), (tiles + found).ravel())
 
 
 @pytest.mark.parametrize(("name", "size"), [("groups", 8192), ("wide_groups", 16384)])

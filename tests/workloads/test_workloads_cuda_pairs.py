@@ -22,6 +22,9 @@ SMALL: dict[str, dict[str, Any]] = {
         "arrays": {"a": {"init": "uniform"}, "b": {"init": "uniform"}, "out": {"role": "output", "shape": "3"}},
     },
     "uncapped-vs-capped-registers": {"defines": {"TABLE": 512}},
+    "few-vs-many-threads-per-block": {"n": 70_001},
+    "divide-sqrt-vs-multiply-rsqrt": {"shape": [4, 1024]},
+    "gemv-fp32-vs-int8-dp4a": {"n": 16384, "shape": [8, 2048]},
 }
 """Changes that keep a side small on a CPU, besides n."""
 
@@ -46,6 +49,27 @@ def rounds(x: np.ndarray, block: int) -> np.ndarray:
         padded = np.pad(tiles, ((0, 0), (1, 1)), mode="edge")
         tiles = (padded[:, :-2] + tiles + padded[:, 2:]) / 3
     return tiles.ravel()
+
+
+def group_rounds(x: np.ndarray) -> np.ndarray:
+    """Sixteen rounds of groups of 32 in blocks of 256, each warp with its own number of multiply-adds."""
+    groups = x.reshape(-1, 8, 32)
+    blocks, warps = np.arange(len(groups))[:, None], np.arange(8)
+    for turn in range(16):
+        padded = np.pad(groups, ((0, 0), (0, 0), (1, 1)), mode="edge")
+        groups = (padded[..., :-2] + groups + padded[..., 2:]) / 3
+        work = (blocks * 7 + warps * 5 + turn * 3) % 8 * 8
+        for k in range(64):
+            groups = np.where((k < work)[..., None], polynomial(groups, 1), groups)
+    return groups.ravel()
+
+
+def damped_sines(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return sum(np.sin(k * x) * np.exp(-k * y) / (1 + k * y) for k in range(1, 9))
+
+
+def unit_rows(x: np.ndarray) -> np.ndarray:
+    return (x / np.linalg.norm(x, axis=1, keepdims=True)).ravel()
 
 
 def combined(x: np.ndarray) -> np.ndarray:
@@ -79,6 +103,12 @@ TRUTH: dict[str, Any] = {
     "serial-chain-vs-interleaved-operations": lambda d: np.sqrt(d["x"] ** 2 + 1 + d["y"] ** 2),
     "rolled-vs-unrolled-four-tap": lambda d: d["a"].reshape(-1, 4) @ d["w"],
     "excessive-vs-moderate-unroll": None,
+    "few-vs-many-threads-per-block": lambda d: window_sums(d["x"]),
+    "high-occupancy-vs-ilp-at-low-occupancy": lambda d: polynomial(d["x"], 8),
+    "block-barrier-vs-group-barrier": lambda d: group_rounds(d["x"]),
+    "software-vs-fast-intrinsic-math": lambda d: damped_sines(d["x"], d["y"]),
+    "divide-sqrt-vs-multiply-rsqrt": lambda d: unit_rows(d["x"]),
+    "gemv-fp32-vs-int8-dp4a": lambda d: d["weights"].astype(int) @ d["vector"],
 }
 
 
@@ -89,8 +119,8 @@ def drawn(side: KernelSide, changes: dict[str, Any]) -> dict[str, np.ndarray]:
         generator = np.random.default_rng([ord(letter) for letter in name])
         if spec.role != "input":
             continue
-        if spec.dtype == "int32":
-            found[name] = generator.integers(int(spec.low), int(spec.high), spec.shape).astype(np.int32)
+        if spec.dtype in ("int32", "int8"):
+            found[name] = generator.integers(int(spec.low), int(spec.high), spec.shape).astype(spec.dtype)
         else:
             draw = generator.normal if spec.init == "normal" else generator.uniform
             found[name] = draw(size=spec.shape).astype(np.float32)

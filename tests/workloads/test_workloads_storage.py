@@ -255,3 +255,10 @@ def test_a_shared_file_system_is_not_held_to_the_peak_of_the_nodes_own_disk(tmp_
     monkeypatch.setattr(page_cache, "require_evictable", lambda paths: None)
     monkeypatch.setattr(page_cache, "same_disk", lambda one, other: False)
     assert _side(tmp_path, cache="cold").work.peaks == {}
+
+
+def test_a_set_that_is_to_be_warm_lies_in_the_page_cache_whoever_looked_whether_it_can_be_evicted(tmp_path):
+    side = _side(tmp_path, io="direct", cache="warm")
+    (path,) = tmp_path.rglob("*.bin")
+    assert page_cache.resident_share([path]) == 1
+    finish(side)

@@ -93,6 +93,9 @@ def read(
         data = files.data_set(asked)
         if from_disk and context.rank == 0:
             page_cache.require_evictable(data.paths)
+        if source == "file" and cache == "warm" and context.rank == 0:
+            # To see whether it can be evicted, a side that reads past the cache has done so, to the other one's harm.
+            page_cache.bring_in(data.paths)
     reader = files.Reader(data, asked)
     once, close = _way(reader, data, asked)
     try:

@@ -74,6 +74,7 @@ __global__ void cluster_rank(int *x) {
 #endif
 }
 
+// The first launch of a kernel loads it, which events would count: each kernel was launched once before.
 template <class Work> void timed(Work work, cudaStream_t stream = 0) {
   cudaEvent_t began, ended;
   float ms;
@@ -100,10 +101,14 @@ static void matmul(bool tensor) {
   float *c = room<float>(N * N);
   if (tensor) {
     half *a = room<half>(N * N), *b = room<half>(N * N);
-    timed([&] { for (int i = 0; i < REPEATS; i++) matmul_tensor<<<N / 16 * (N / 16) / 4, 128>>>(a, b, c); });
+    auto product = [&] { matmul_tensor<<<N / 16 * (N / 16) / 4, 128>>>(a, b, c); };
+    product();
+    timed([&] { for (int i = 0; i < REPEATS; i++) product(); });
   } else {
     float *a = room<float>(N * N), *b = room<float>(N * N);
-    timed([&] { for (int i = 0; i < REPEATS; i++) matmul_naive<<<dim3(N / 16, N / 16), dim3(16, 16)>>>(a, b, c); });
+    auto product = [&] { matmul_naive<<<dim3(N / 16, N / 16), dim3(16, 16)>>>(a, b, c); };
+    product();
+    timed([&] { for (int i = 0; i < REPEATS; i++) product(); });
   }
 }
 
@@ -170,6 +175,7 @@ int main(int count, char **words) {
   else if (is(name, "uneven-static") || is(name, "uneven-dynamic")) {
     float *x = room<float>(4096);
     int *next = room<int>(1);
+    uneven<<<128, 32>>>(x, next, 0, 0);
     timed([&] { uneven<<<128, 32>>>(x, next, 4096, is(name, "uneven-dynamic")); });
   } else if (is(name, "cluster")) {
     cudaLaunchConfig_t how = {};

@@ -2,6 +2,8 @@
 // a barrier of the whole grid between them. Both read what other blocks wrote through the L2 (__ldcg).
 // Defines: N (elements), ITERATIONS.
 
+#include "grid.cuh"
+
 #ifndef ITERATIONS
 #define ITERATIONS 1000
 #endif
@@ -32,27 +34,13 @@ extern "C" __global__ void phase_b(const float* values, float* middle, float* ou
   if (blockIdx.x == 0 && threadIdx.x == 0) state[0] = (state[0] + 1) % ITERATIONS;
 }
 
-// Block 0 adds what is missing to half the range, the others one each: the top bit flips with the last to come.
-__device__ __forceinline__ void grid_barrier(unsigned* state) {
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    constexpr unsigned flip = 0x80000000u;
-    __threadfence();
-    const unsigned before = atomicAdd(&state[1], blockIdx.x == 0 ? flip - (gridDim.x - 1) : 1u);
-    while (((before ^ *(volatile unsigned*)&state[1]) & flip) == 0) {
-    }
-    __threadfence();
-  }
-  __syncthreads();
-}
-
 extern "C" __global__ void both_phases_loop(const float* values, float* middle, float* out, unsigned* state) {
   const unsigned first = blockIdx.x * blockDim.x + threadIdx.x, stride = gridDim.x * blockDim.x;
   for (int round = 0; round < ITERATIONS; ++round) {
     const float* from = round == 0 ? values : out;
     for (unsigned i = first; i < N; i += stride) sweep_a(i, from, middle);
-    grid_barrier(state);
+    grid_barrier(state + 1);
     for (unsigned i = first; i < N; i += stride) sweep_b(i, values, middle, out);
-    grid_barrier(state);
+    grid_barrier(state + 1);
   }
 }

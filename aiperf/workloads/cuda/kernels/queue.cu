@@ -1,7 +1,9 @@
 // Tasks of 256 elements, STEPS dependent multiply-adds long: a launch for each, a block for each, or resident blocks
 // that draw from a queue. And a queue of short elements, drawn thread by thread or block by block.
+// And tasks of uneven length, dealt out beforehand or drawn from the queue.
 // Defines: N (elements, a multiple of 256), STEPS, POP (THREAD, WARP or BLOCK) and CHUNK (elements for each thread of
-// the one who draws) for task_queue_short. Threads of a block: 256.
+// the one who draws) for task_queue_short, SHORTEST (steps) and LONGEST (times as many) for the uneven tasks.
+// Threads of a block: 256.
 
 #ifndef STEPS
 #define STEPS 2000
@@ -107,3 +109,41 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #endif
   last_block_resets();
 }
+
+#ifdef SHORTEST
+// Steps of a task: SHORTEST / spread, but at most LONGEST times as many: a heavy tail of a spread drawn evenly from 0 to
+// 1, or tasks that are alike where LONGEST is 1.
+__device__ __forceinline__ unsigned steps_of(float spread) {
+  return (unsigned)(SHORTEST / fmaxf(spread, 1.0f / LONGEST));
+}
+
+__device__ __forceinline__ void run_uneven(unsigned task, const float* __restrict__ spread,
+                                           const float* __restrict__ values, float* __restrict__ out) {
+  const unsigned i = task * THREADS + threadIdx.x, steps = steps_of(spread[task]);
+  float x = values[i];
+#pragma unroll 8
+  for (unsigned step = 0; step < steps; ++step) x = fmaf(x, 0.999f, 0.001f);
+  out[i] = x;
+}
+
+// Block b takes the tasks b, b + gridDim.x, ...: as many as any other block, or one less.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    uneven_static(const float* __restrict__ spread, const float* __restrict__ values, float* __restrict__ out) {
+  for (unsigned task = blockIdx.x; task < TASKS; task += gridDim.x) run_uneven(task, spread, values, out);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    uneven_queue(const float* __restrict__ spread, const float* __restrict__ values, float* __restrict__ out) {
+  __shared__ unsigned task;
+  while (true) {
+    if (threadIdx.x == 0) task = atomicAdd(&next_task, 1u);
+    __syncthreads();
+    const unsigned mine = task;
+    // Nobody may overwrite task before everybody has read it.
+    __syncthreads();
+    if (mine >= TASKS) break;
+    run_uneven(mine, spread, values, out);
+  }
+  last_block_resets();
+}
+#endif

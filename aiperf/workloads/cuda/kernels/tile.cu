@@ -2,7 +2,8 @@
 // output mixes its element with the mirrored one of the tile in STEPS multiply-adds.
 // Defines: N (elements, a multiple of TILE), TILE (floats, a multiple of 1024), STEPS, and how a tile comes in:
 //   STAGES=0 plain loads, then a barrier; STAGES=s a ring of s buffers filled by cp.async (1: no overlap);
-//   COPY_BYTES bytes of one cp.async (4 or 16); BULK one bulk copy for each tile, by the copy engine (sm_90).
+//   COPY_BYTES bytes of one cp.async (4 or 16); STAGE_BARRIERS two barriers for each buffer instead of the block's;
+//   BULK one bulk copy for each tile, by the copy engine (sm_90).
 
 #include "async.cuh"
 
@@ -58,6 +59,43 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     __syncthreads();
     use(buffers[0], out + (unsigned long long)tile * TILE);
     __syncthreads();
+  }
+#elif defined(STAGE_BARRIERS)
+  static_assert(STAGES >= 3, "a buffer in use, one that slower warps still use, and one to fill");
+  __shared__ Barrier full[BUFFERS], empty[BUFFERS];
+  if (threadIdx.x == 0) {
+    for (unsigned b = 0; b < BUFFERS; ++b) {
+      barrier_init(&full[b], THREADS);
+      barrier_init(&empty[b], THREADS / 32 * ARRIVALS);
+    }
+  }
+  __syncthreads();
+  // On fresh barriers the phase before the first counts as over: all buffers are free at once.
+  unsigned coming = blockIdx.x, slot = 0, free = 1, held = 0, phase = 0;
+  auto next = [&] {
+    if (coming < TILES) {
+      wait_for(&empty[slot], free);
+      fetch(buffers[slot], values + (unsigned long long)coming * TILE);
+      arrive_after_copies(&full[slot]);
+    }
+    coming += stride;
+    if (++slot == BUFFERS) {
+      slot = 0;
+      free ^= 1;
+    }
+  };
+  for (unsigned stage = 0; stage + 1 < STAGES; ++stage) next();
+  for (unsigned tile = blockIdx.x; tile < TILES; tile += stride) {
+    wait_for(&full[held], phase);
+    use(buffers[held], out + (unsigned long long)tile * TILE);
+    __syncwarp();
+    if (threadIdx.x % 32 < ARRIVALS) arrive(&empty[held]);
+    if (++held == BUFFERS) {
+      held = 0;
+      phase ^= 1;
+    }
+    // Filled next is the buffer of the tile before: warps may be one tile apart.
+    next();
   }
 #else
   unsigned coming = blockIdx.x, slot = 0, held = 0;

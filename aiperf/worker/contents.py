@@ -1,0 +1,142 @@
+"""New contents for arrays of torch, cupy and numpy, drawn like those that they have; and some of their elements.
+
+What must not live here: when inputs are redrawn (redraw.py), and looking at whole arrays (arrays.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from aiperf.worker.arrays import kind, to_numpy
+from aiperf.workloads.shared.seeded import draw_normal, own_seed
+
+_MANY = 1 << 20
+"""Elements that show whether values repeat."""
+
+
+def moments(array: Any) -> tuple[float, float]:
+    """Mean and standard deviation of a floating array, in float32; not finite where an element is not, or none is."""
+    if kind(array) == "torch":
+        wide = array.detach().float()
+        return float(wide.mean()), float(wide.std(correction=0))
+    if not array.size:
+        return float("nan"), float("nan")
+    import numpy as np
+
+    with np.errstate(invalid="ignore"):  # infinities: the caller sees moments that are not finite
+        wide = array.astype("float32")
+        return float(wide.mean()), float(wide.std())
+
+
+def redraw(array: Any, *, name: str, seed: int, mean: float, std: float) -> None:
+    """Fill a floating array in place with normal noise of the given moments; equal seeds give equal values."""
+    import numpy as np
+
+    which = kind(array)
+    if which == "torch":
+        import torch
+
+        with torch.inference_mode():
+            if array.is_cuda:
+                generator = torch.Generator(device=array.device).manual_seed(own_seed(seed, name))
+                fresh = torch.randn(array.shape, generator=generator, device=array.device, dtype=torch.float32)
+                array.copy_(fresh.mul_(std).add_(mean))
+                return
+    drawn = np.empty(tuple(array.shape), np.float32)
+    draw_normal(drawn.reshape(-1), seed=own_seed(seed, name))
+    drawn *= np.float32(std)
+    drawn += np.float32(mean)
+    if which == "torch":
+        with torch.inference_mode():
+            array.copy_(torch.from_numpy(drawn))
+    elif which == "numpy":
+        array[...] = drawn
+    else:
+        array.set(drawn.astype(array.dtype))
+
+
+def is_writable(array: Any) -> bool:
+    """Whether an array can be changed in place: not the bytes of a text, nor what was made read-only."""
+    return kind(array) != "numpy" or bool(array.flags.writeable)
+
+
+def is_shuffled_data(array: Any) -> bool:
+    """Whether an array of whole numbers may be data in any order: its rows are neither sorted nor all the same, which
+    offsets and constants are."""
+    host, dtype = to_numpy(array)
+    if host.dtype.kind not in "iu" or dtype == "bool" or len(host.shape) == 0 or host.shape[0] < 2:
+        return False
+    rows = host.reshape(host.shape[0], -1)
+    rising = (rows[1:] >= rows[:-1]).all()
+    return not (rising or (rows[1:] <= rows[:-1]).all())
+
+
+def has_repeats(array: Any) -> bool:
+    """Whether a value occurs twice in an array of whole numbers, as far as its first many elements show."""
+    import numpy as np
+
+    host, _ = to_numpy(array.reshape(-1)[:_MANY])
+    ordered = np.sort(host)
+    return bool((ordered[1:] == ordered[:-1]).any())
+
+
+def draw_rows(array: Any, original: Any, *, name: str, seed: int, again: bool) -> None:
+    """Fill an array in place with rows (elements, of one dimension) of ``original`` in random order; equal seeds give
+    equal ones. ``again``: each is drawn by itself, so that some come several times and others not at all.
+    """
+    import numpy as np
+
+    draw, rows = np.random.default_rng(own_seed(seed, name)), int(array.shape[0])
+    order = draw.integers(0, rows, rows) if again else draw.permutation(rows)
+    which = kind(array)
+    if which == "torch":
+        import torch
+
+        with torch.inference_mode():
+            array.copy_(original[torch.from_numpy(order).to(array.device)])
+    elif which == "numpy":
+        array[...] = original[order]
+    else:
+        import cupy
+
+        array[...] = original[cupy.asarray(order)]
+
+
+def write(array: Any, content: Any) -> None:
+    """Give an array what another one of its kind holds."""
+    if kind(array) == "torch":
+        import torch
+
+        with torch.inference_mode():
+            array.copy_(content)
+    else:
+        array[...] = content
+
+
+def some(array: Any, places: Sequence[int]) -> tuple[float, ...]:
+    """The elements of an array of real numbers at these places, counted row by row."""
+    flat = (array.detach() if kind(array) == "torch" else array).reshape(-1)
+    if flat.dtype.itemsize > 1:
+        return tuple(map(float, flat[list(places)].tolist()))
+    return tuple(float(flat[place]) for place in places)  # torch takes no list of places from 8-bit numbers
+
+
+def move(array: Any, share: float) -> None:
+    """Make every second number of each row larger by ``share`` of itself, in place."""
+    numbers = array.detach() if kind(array) == "torch" else array
+    numbers[..., ::2] *= 1 + share
+
+
+def has_room(array: Any, nbytes: int) -> bool:
+    """Whether the GPU on which an array lies has so many bytes left; of the host's memory nothing is asked."""
+    which = kind(array)
+    if which == "cupy":
+        import cupy
+
+        return bool(cupy.cuda.runtime.memGetInfo()[0] > nbytes)
+    if which == "torch" and array.is_cuda:
+        import torch
+
+        return torch.cuda.mem_get_info(array.device)[0] > nbytes
+    return True
