@@ -12,9 +12,10 @@ import torch
 import torch.distributed as dist
 from cpu_pairs import differences
 from gang_of_two import run_gang
+from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 
 from aiperf.workloads.comm import workload as comm
-from aiperf.workloads.contract import Context
+from aiperf.workloads.contract import Context, SkipSide
 from aiperf.workloads.moe import workload as moe
 from aiperf.workloads.parallel import gradient_exchange as exchange
 from aiperf.workloads.parallel import workload as parallel
@@ -38,6 +39,8 @@ _SIDES = {
     "rows": {**_TRAIN, "batch": 4, "part": "rank"},
     "full": {**_TRAIN, "batch": 4, "strategy": "fsdp"},
     "grad_op": {**_TRAIN, "batch": 4, "strategy": "fsdp", "shard": "grad_op", "wrap": "model"},
+    "late": {**_TRAIN, "batch": 4, "strategy": "fsdp", "prefetch": "none"},
+    "far": {**_TRAIN, "batch": 4, "strategy": "fsdp", "offload": "cpu"},
     "walk": {**_WALK, "batch": 1},
     "leap": {**_WALK, "batch": 4},
     "drift": {**_WALK, "batch": 1, "strategy": "local_sgd", "sync_every": 4},
@@ -179,7 +182,7 @@ def test_a_hook_rounds_gradients_and_no_more_than_its_format_does(found, hook, l
     assert least < told.value < most
 
 
-@pytest.mark.parametrize("side", ["full", "grad_op"])
+@pytest.mark.parametrize("side", ["full", "grad_op", "late", "far"])
 def test_each_rank_of_a_sharded_model_holds_its_rows_of_the_averaged_gradient(found, side):
     whole = _truth()
     for rank in (0, 1):
@@ -304,11 +307,52 @@ def test_groups_made_anew_reduce_the_same_and_are_counted(found):
         ({"model": "mlp:small", "compile": "default"}, "captures nothing"),
         ({"bucket_mb": 0.5, "compile": "default"}, "from bucket_mb: 1 on"),
         ({"accumulate": 2, "no_sync": True, "compile": "default"}, "over DDP"),
+        ({"prefetch": "none"}, "strategy: fsdp"),
+        ({"offload": "cpu"}, "strategy: fsdp"),
+        ({"strategy": "fsdp", "graph": True}, "graph captures"),
+        ({"compile": "default", "graph": True}, "graph captures"),
+        ({"optimizer": "adamw", "graph": True}, "optimizer: sgd"),
     ],
 )
 def test_impossible_training_is_refused_before_any_rank_is_asked(asked, fault):
     with pytest.raises(ValueError, match=fault):
         parallel.train(Context(world_size=2), **asked)
+
+
+def test_a_graph_is_skipped_on_cpus():
+    with pytest.raises(SkipSide, match="needs a GPU"):
+        parallel.train(Context(world_size=2), graph=True)
+
+
+@pytest.mark.parametrize(("prefetch", "gathered_early"), [("next", True), ("none", False)])
+def test_units_are_gathered_before_their_turn_in_the_backward_pass_only_with_prefetch(
+    monkeypatch, prefetch, gathered_early
+):
+    asked = SimpleNamespace(shard="full", wrap="block", offload="none", prefetch=prefetch)
+    early = []
+
+    def noting(group, pass_type, wrapped=FSDPParamGroup._prefetch_unshard):
+        early.append(not group.is_unsharded)
+        wrapped(group, pass_type)
+
+    monkeypatch.setattr(FSDPParamGroup, "_prefetch_unshard", staticmethod(noting))
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        task = models.build("tiny", seed=3, device="cpu", batch=2, seq=4)
+        module = exchange.shard(task, device="cpu", ranks=1, asked=asked)
+        task.loss(module(task.batch), task.targets).backward()
+    finally:
+        dist.destroy_process_group()
+    assert any(early) == gathered_early
+
+
+def test_strong_scaling_lets_one_rank_run_alone_on_the_whole_batch():
+    alone = parallel.train(Context(seed=3), scaling="strong", model="tiny", batch=8, seq=4)
+    alone.redraw(9)
+    alone.step()
+    assert (alone.facts["backend"], alone.counters()["exchanges"]) == ("none", 0)
+    found = {name: grad.numpy() for name, grad in alone.outputs().items()}
+    assert differences(found, _truth(), rtol=1e-4, atol=1e-6) == []
 
 
 def test_weak_scaling_lets_one_rank_run_alone_without_an_exchange():

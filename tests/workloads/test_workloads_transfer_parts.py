@@ -12,6 +12,7 @@ import torch
 
 from aiperf.workloads.contract import Context, SkipSide
 from aiperf.workloads.shared import host_memory, seeded
+from aiperf.workloads.transfer import peers
 from aiperf.workloads.transfer import workload as transfer
 from aiperf.workloads.transfer.scattered import SPREAD, Scattered
 
@@ -160,3 +161,27 @@ def test_a_copy_within_the_gpu_is_charged_both_ways_but_for_what_its_l2_may_hold
     assert transfer._charge(context.device, "d2d", 60) == {"peaks": {"dram": 120.0}, "maybe_cached": {"dram": 50.0}}
     assert transfer._charge(context.device, "d2d", 50) == {}
     assert transfer._charge(context.device, "h2d", 10) == {"peaks": {"h2d": 10.0}}
+
+
+def test_a_payload_on_its_way_through_the_host_leaves_it_after_it_arrived_and_before_the_next_one_comes() -> None:
+    source, destination, host = (torch.full((10,), value) for value in (1.0, 2.0, 3.0))
+    seen: list[tuple[float, float]] = []
+    step = peers.through(host, source, destination, lambda *_: seen.append((float(host[0]), float(destination[0]))))
+    step()
+    assert torch.equal(destination, source)
+    source.fill_(4)
+    step()
+    # A wait before the host's memory is written, and one before it is read.
+    assert seen == [(3, 2), (1, 2), (1, 1), (4, 1)]
+
+
+@pytest.mark.parametrize("asked", [{"size": 6}, {"size": 0}])
+def test_a_copy_between_gpus_that_cannot_be_cut_is_refused(asked: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="multiple of 4"):
+        transfer.peer(Context(device="cuda:0", gpus=2), **asked)
+
+
+def test_a_copy_between_gpus_needs_two_of_them() -> None:
+    for context in (Context(), Context(device="cuda:0", gpus=1)):
+        with pytest.raises(SkipSide, match="need two"):
+            transfer.peer(context, size=8)

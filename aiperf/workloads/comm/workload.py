@@ -1,5 +1,5 @@
-"""Collectives over the ranks of a gang, by a stated backend. Workloads: comm.collective, comm.all_reduce,
-comm.pairs.
+"""Collectives over the ranks of a gang, by a stated backend. Workloads: comm.collective, comm.all_reduce, comm.pairs;
+comm.many, comm.concurrent and comm.all_to_all (several.py); comm.sliced and comm.handover (beside.py).
 
 The kernels are those of NCCL and Gloo. What must not live here: gradients (parallel/), process start-up.
 """
@@ -16,8 +16,13 @@ import torch
 import torch.distributed as dist
 
 from aiperf.workloads.comm import nccl_log
-from aiperf.workloads.contract import Context, Size, SkipSide, Work, Workload
-from aiperf.workloads.shared.seeded import empty, fill_normal
+from aiperf.workloads.comm.beside import handover, sliced
+from aiperf.workloads.comm.joining import backend_of, fill, registered
+from aiperf.workloads.comm.several import all_to_all, concurrent, many
+from aiperf.workloads.contract import Context, Size, Work, Workload
+from aiperf.workloads.shared.seeded import empty
+
+__all__ = ["all_reduce", "all_to_all", "collective", "concurrent", "handover", "many", "pairs", "sliced"]
 
 
 class _Groups:
@@ -123,20 +128,6 @@ def _cpus_of(threads: set[int]) -> int:
     return len(found)
 
 
-def _fill(own: Any, name: str, seed: int) -> None:
-    fill_normal(own, seed=seed, name=name)
-
-
-def _joined(context: Context, backend: str) -> Literal["gloo", "nccl"]:
-    """The backend that the ranks join by."""
-    joined = context.gang_backend(backend)
-    if joined == "nccl" and not dist.is_nccl_available():
-        raise SkipSide("this torch was built without NCCL")
-    if context.world_size < 2:
-        raise RuntimeError("a process group needs ranks: 2 or more on this side")
-    return joined
-
-
 @contextmanager
 def _told(context: Context, joined: str) -> Iterator[Callable[[], nccl_log.Facts]]:
     """What NCCL says within the block, as facts; none of another backend."""
@@ -162,13 +153,13 @@ def all_reduce(
     """
     if context.world_size % per_node:
         raise ValueError(f"{context.world_size} ranks are not {per_node} on each node")
-    context.process_group(_joined(context, backend))
+    context.process_group(backend_of(context, backend))
     first, world = context.rank - context.rank % per_node, context.world_size
     # Every rank takes part in the making of every group.
     within = {start: dist.new_group(list(range(start, start + per_node))) for start in range(0, world, per_node)}
     between = dist.new_group(list(range(0, world, per_node)))
     data = empty(context, (size // 4,), torch.float32)
-    redraw = partial(_fill, data, f"payload-{context.rank}")
+    redraw = partial(fill, data, f"payload-{context.rank}")
     redraw(context.seed)
     out = data.clone()
 
@@ -202,12 +193,12 @@ def pairs(
     """
     if len({rank for pair in pairs for rank in pair}) < 2 * len(pairs):
         raise ValueError("pairs: a rank can be in one pair only")
-    context.process_group(_joined(context, backend))
+    context.process_group(backend_of(context, backend))
     # Every rank takes part in the making of every group.
     groups = [dist.new_group(pair) for pair in pairs]
     own = [group for group, pair in zip(groups, pairs, strict=True) if context.rank in pair]
     data = empty(context, (size // 4,), torch.float32)
-    _fill(data, "payload", context.seed)
+    fill(data, "payload", context.seed)
     out = data.clone()
 
     def step() -> None:
@@ -228,6 +219,7 @@ def collective(
     setup: Literal["once", "each_call"] = "once",
     groups: Literal["default", "cached", "new_each_call"] = "default",
     own_cpus: int = 0,
+    memory: Literal["ordinary", "registered"] = "ordinary",
 ) -> Workload:
     """``calls`` collectives of ``size`` bytes of float32 per rank, on CPU or CUDA tensors, one after the other.
 
@@ -237,34 +229,39 @@ def collective(
     ``one_shot_all_reduce`` (every rank reads all the others) and ``two_shot_all_reduce`` (each reduces a part, then
     gathers the rest) are PyTorch's kernels over symmetric memory; their step copies the result once more. ``own_cpus``
     binds each rank to that many of its CPUs before the backend starts its threads (0: all of them); the fact
-    ``backend_thread_cpus`` says how many CPUs the threads started then may use. Bytes: ``size``
-    for each call; items: calls. Source: AI Systems Performance Engineering, chapter 4.
+    ``backend_thread_cpus`` says how many CPUs the threads started then may use. ``memory: registered`` has the results
+    in a pool of NCCL's allocator that is registered with its communicator. Bytes: ``size`` for each call; items: calls.
+    Source: AI Systems Performance Engineering, chapters 4 and 13.
 
     An all-reduce works in place, so a step first copies the input once (local memory, inside the timed region on both
     sides) and reduces that copy ``calls`` times: after the first call every value only grows by the number of ranks,
     which floating point holds exactly for powers of two. Bus bytes per payload byte are 2(n-1)/n for all-reduce, n-1
     for all-gather and 1 for broadcast (NCCL tests, doc/PERFORMANCE.md).
     """
-    joined = _joined(context, backend)
+    joined = backend_of(context, backend)
     if setup == "each_call" and groups != "default":
         raise ValueError("setup: each_call leaves after every call, so it can keep no subgroup; use groups: default")
     symmetric = op.endswith("_shot_all_reduce")
     if symmetric and (joined, setup, groups) != ("nccl", "once", "default"):
         raise ValueError(f"op: {op} is for the default group over backend nccl")
+    known = memory == "registered"
+    if known and (symmetric or (joined, setup, groups) != ("nccl", "once", "default")):
+        raise ValueError("memory: registered is for NCCL's own ops in the default group over backend nccl")
     before = _threads()
     if own_cpus:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:own_cpus])
     own = empty(context, (size // 4,), torch.float32)
     name = "payload" if op == "broadcast" else f"payload-{context.rank}"
 
-    redraw = partial(_fill, own, name)
+    redraw = partial(fill, own, name)
     redraw(context.seed)
     ranks = context.world_size
-    out = empty(context, (ranks if op == "all_gather" else 1, len(own)), torch.float32).zero_()
+    shape = (ranks if op == "all_gather" else 1, len(own))
     per_byte = {"all_gather": ranks - 1.0, "broadcast": 1.0}.get(op, 2 * (ranks - 1) / ranks)
     bus = per_byte * size * calls
     with _told(context, joined) as chosen:
         access = _Groups(context, joined, setup=setup, groups=groups)
+        out, end = registered(context, shape) if known else (empty(context, shape, torch.float32).zero_(), None)
         rows = list(out.unbind(0))
         step = _symmetric(own, rows[0], op, calls=calls) if symmetric else _calls(op, own, rows, access, calls=calls)
         if joined == "nccl":
@@ -282,11 +279,13 @@ def collective(
         inputs=lambda: {"payload": own},
         redraw=redraw,
         counters=lambda: {"groups_made": float(access.made)},
+        close=end,
         facts={
             "backend": dist.get_backend() if setup == "once" else joined,
             "ranks": ranks,
             "bus_bytes": bus,
             "tensor_device": own.device.type,
+            "memory": memory,
             "backend_thread_cpus": _cpus_of(_threads() - before),
             **chosen(),
         },

@@ -18,6 +18,8 @@ from aiperf.workloads.shared.queues import Queues, fork, join
 from aiperf.workloads.shared.seeded import empty, fill_normal
 
 _STREAMS = 8
+_FP8_MOST = 448.0
+"""The largest number of float8_e4m3fn."""
 
 
 @dataclass(frozen=True)
@@ -188,24 +190,100 @@ def _grouped(rows: Any, counts: Any, bank: Bank) -> Any:
     return multiply(functional.silu(up) * gate, bank.down.transpose(-2, -1), offs=ends)
 
 
-def exchanged(rows: Any, counts: Any, mine: Bank, run: Run, *, ranks: int) -> tuple[Any, Any, int]:
-    """Rows sorted by seat, sent to the rank of their seat, run there and sent back; the rows that each seat of this
-    rank handled; and how many rows this rank sent to others, there and back. ``counts``: its rows for each seat."""
-    arriving = torch.empty_like(counts)
-    dist.all_to_all_single(arriving, counts)
-    sent = counts.view(ranks, -1).sum(1).tolist()
-    by_source = arriving.view(ranks, -1)
-    received = by_source.sum(1).tolist()
-    inbox = rows.new_empty(sum(received), rows.shape[1])
-    dist.all_to_all_single(inbox, rows, received, sent)
-    # They arrive source by source, each sorted by expert; the experts want them expert by expert.
-    seats = torch.arange(len(counts) // ranks, device=rows.device)
-    expert_of = seats.repeat(ranks).repeat_interleave(arriving)
-    order = expert_of.argsort(stable=True)
-    load = by_source.sum(0)
-    outbox = torch.empty_like(inbox)
-    outbox[order] = run(inbox[order], load, mine)
-    done = torch.empty_like(rows)
-    dist.all_to_all_single(done, outbox, sent, received)
+@dataclass(frozen=True)
+class Wire:
+    """How rows travel between the ranks: as they are, or ``fp8``: each scaled to that format's range and sent with its
+    scale, in a fourth (float32) or half (bfloat16) of the bytes and four more."""
+
+    fp8: bool = False
+
+    def pack(self, rows: Any) -> Any:
+        """What is sent for rows, one row each."""
+        if not self.fp8:
+            return rows
+        scales = rows.abs().amax(1, keepdim=True).float().clamp_min(1e-12) / _FP8_MOST
+        small = (rows.float() / scales).to(torch.float8_e4m3fn)
+        return torch.cat([small.view(torch.uint8), scales.view(torch.uint8)], dim=1)
+
+    def unpack(self, sent: Any, like: Any) -> Any:
+        """The rows again, of the type of ``like``."""
+        if not self.fp8:
+            return sent
+        scales = sent[:, -4:].contiguous().view(torch.float32)
+        return (sent[:, :-4].contiguous().view(torch.float8_e4m3fn).float() * scales).to(like.dtype)
+
+    def bytes_of(self, rows: Any) -> int:
+        """Bytes that a row takes."""
+        return int(rows.shape[1] + 4 if self.fp8 else rows.shape[1] * rows.element_size())
+
+
+class _RowsOnTheWay:
+    """Rows of one part of the tokens on their way to the experts' ranks and back."""
+
+    def __init__(self, rows: Any, counts: Any, arriving: Any, *, ranks: int, wire: Wire) -> None:
+        self.rows, self._wire, self._counts = rows, wire, counts
+        self._by_source = arriving.view(ranks, -1)
+        self._sent = counts.view(ranks, -1).sum(1)
+        self._received = self._by_source.sum(1)
+        self._work: Any = None
+
+    def totals(self) -> list[Any]:
+        """How many rows go to each rank and come from each, on the device still."""
+        return [self._sent, self._received]
+
+    def leave(self, sent: list[int], received: list[int]) -> None:
+        """Send the rows, without waiting."""
+        self.sent, self.received = sent, received
+        self._packed = self._wire.pack(self.rows)
+        self._inbox = self._packed.new_empty(sum(received), self._packed.shape[1])
+        self._work = dist.all_to_all_single(self._inbox, self._packed, received, sent, async_op=True)
+
+    def run(self, mine: Bank, run: Run) -> Any:
+        """Run the rows that arrived through the experts, and send the results back without waiting. The rows that each
+        seat of this rank handled."""
+        self._work.wait()
+        arrived = self._wire.unpack(self._inbox, self.rows)
+        # They arrive source by source, each sorted by expert; the experts want them expert by expert.
+        seats = torch.arange(self._by_source.shape[1], device=self.rows.device)
+        expert_of = seats.repeat(len(self._by_source)).repeat_interleave(
+            self._by_source.flatten(), output_size=len(arrived)
+        )
+        order = expert_of.argsort(stable=True)
+        load = self._by_source.sum(0)
+        results = torch.empty_like(arrived)
+        results[order] = run(arrived[order], load, mine)
+        self._outbox = self._wire.pack(results)
+        self._back = torch.empty_like(self._packed)
+        self._work = dist.all_to_all_single(self._back, self._outbox, self.sent, self.received, async_op=True)
+        return load
+
+    def returned(self) -> Any:
+        """The results of this rank's rows, in their order."""
+        self._work.wait()
+        return self._wire.unpack(self._back, self.rows)
+
+    def crossed(self, rank: int) -> int:
+        """Rows that this rank sent to others, there and back."""
+        return sum(self.sent) - self.sent[rank] + sum(self.received) - self.received[rank]
+
+
+def exchanged(
+    parts: list[tuple[Any, Any]], mine: Bank, run: Run, *, ranks: int, wire: Wire
+) -> tuple[list[Any], Any, int]:
+    """Parts of a rank's rows, each (rows sorted by seat, rows for each seat), sent to the ranks of their seats, run
+    there and sent back; the rows that each seat of this rank handled; and how many rows this rank sent to others, there
+    and back. The rows of a part travel while those of the part before are run."""
+    counts = torch.stack([counts for _, counts in parts])
+    arriving = torch.empty_like(counts.view(len(parts), ranks, -1).transpose(0, 1).contiguous())
+    dist.all_to_all_single(arriving, counts.view(len(parts), ranks, -1).transpose(0, 1).contiguous())
+    on_way = [
+        _RowsOnTheWay(rows, own, arriving[:, number].contiguous(), ranks=ranks, wire=wire)
+        for number, (rows, own) in enumerate(parts)
+    ]
+    # The host waits once, for the sizes of all parts.
+    sizes = torch.stack([total for part in on_way for total in part.totals()]).tolist()
+    for part, sent, received in zip(on_way, sizes[::2], sizes[1::2], strict=True):
+        part.leave(sent, received)
+    load = sum(part.run(mine, run) for part in on_way)
     rank = dist.get_rank()
-    return done, load, sum(sent) - sent[rank] + sum(received) - received[rank]
+    return [part.returned() for part in on_way], load, sum(part.crossed(rank) for part in on_way)

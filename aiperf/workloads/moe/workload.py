@@ -66,6 +66,20 @@ def _conserved(before: Mapping[str, Any], after: Mapping[str, Any], *, truth: Tr
     return Outcome(True, f"{100 * np.mean(~same):.1f} % of the tokens went elsewhere", float(np.mean(~same)))
 
 
+def _rounded(before: Mapping[str, Any], after: Mapping[str, Any]) -> Outcome:
+    """Every token went to the same experts on both sides and was handled by all of them. The value is how far apart the
+    results are, over the length of before's; no token's may be half of its own length away."""
+    if not all(np.array_equal(before[name], after[name]) for name in ("experts", "handled")):
+        return Outcome(False, "the sides do not agree on the experts of a token")
+    gaps = np.linalg.norm(after["out"] - before["out"], axis=1)
+    lengths = np.linalg.norm(before["out"], axis=1)
+    # Written so that what is no number is no agreement.
+    if not (gaps <= 0.5 * lengths).all():
+        return Outcome(False, "a token's result is more than half of its length from before's")
+    apart = float(np.linalg.norm(gaps) / np.linalg.norm(lengths))
+    return Outcome(True, f"the results are {100 * apart:.1f} % of their length apart", apart)
+
+
 def _stride(tokens: int) -> int:
     """Distance between two probed tokens."""
     return max(1, tokens // _PROBES)
@@ -86,6 +100,8 @@ def layer(
     resident: int = -1,
     execution: Literal["loop", "streams", "grouped", "dense"] = "loop",
     exchange: Literal["none", "blocking"] = "none",
+    parts: int = 1,
+    wire: Literal["same", "fp8"] = "same",
     dtype: Literal["float32", "bfloat16"] = "float32",
 ) -> Workload:
     """One forward pass of [tokens, hidden] per rank, each token through ``top_k`` of ``experts`` SwiGLU experts.
@@ -97,15 +113,17 @@ def layer(
     streams (GPU), all by grouped matrix products (GPU, bfloat16), or ``dense``: every token through one layer of all
     experts' parameters, the hidden units of experts that were not chosen multiplied by zero. ``exchange: blocking``
     deals the experts out to the ranks and sends rows there and back by two all-to-alls; on the CPU a rank then computes
-    on one thread. The last rank also holds the first ``replicas`` experts, the most popular ones of a skewed router,
-    and gets every second of their rows. Only the first ``resident`` experts (-1: all) stay on the device; the others
-    are copied from host memory when a token needs them.
+    on one thread. The tokens go in ``parts``, of which one travels while the experts run the one before; ``wire: fp8``
+    sends rows in that format, each with a scale of its own. The last rank also holds the first ``replicas`` experts,
+    the most popular ones of a skewed router, and gets every second of their rows. Only the first ``resident`` experts
+    (-1: all) stay on the device; the others are copied from host memory when a token needs them.
 
     Outputs: the mixed rows in order, the experts of each token, by how many each was handled, and some of the tokens,
     for the check. FLOPs: 2 x 3 x hidden x expert_hidden for each token and expert that it goes to, over all ranks.
     Items: tokens. Source: AI Systems Performance Engineering, chapters 1, 13, 15 and 20.
     """
     asked = SimpleNamespace(**locals())
+    _check_exchange(asked)
     _check(asked)
     return _workload(asked, _joined(asked))
 
@@ -134,7 +152,8 @@ def _workload(asked: SimpleNamespace, ranks: int) -> Workload:
     places = routing.capacity_of(tokens, experts, top_k, asked.capacity)
     router = _Router.draw(asked, places)
     run = running.runner(asked.execution, context.device)
-    layer = _Pass(x, router, mine, run, seats=seats, dense=asked.execution == "dense")
+    way = _ExchangeWay(asked.parts, running.Wire(asked.wire == "fp8"))
+    layer = _Pass(x, router, mine, run, seats=seats, way=way, dense=asked.execution == "dense")
 
     def redraw(seed: int) -> None:
         fill_normal(x, seed=seed, name=f"tokens-{context.rank}")
@@ -151,7 +170,8 @@ def _workload(asked: SimpleNamespace, ranks: int) -> Workload:
             flops=flops,
             items=tokens * ranks,
             item="tokens",
-            peaks=gemm_peak(context.device, asked.dtype, flops) if on_gpu else {},
+            # Each rank has a GPU of its own.
+            peaks=gemm_peak(context.device, asked.dtype, flops / ranks) if on_gpu else {},
         ),
         outputs=layer.outputs,
         inputs=lambda: {"tokens": x},
@@ -160,6 +180,7 @@ def _workload(asked: SimpleNamespace, ranks: int) -> Workload:
         counters=layer.counters,
         checks={
             "conserved": partial(_conserved, truth=truth, off=_OFF[asked.dtype]),
+            "rounded": _rounded,
             "first_choices": partial(_first_choices, truth=truth, off=_OFF[asked.dtype]),
         },
         facts={
@@ -187,25 +208,38 @@ def _reference(bank: running.Bank, router: _Router, x: Any) -> dict[str, Any]:
 
 def _check(asked: SimpleNamespace) -> None:
     top_k, experts, capacity, exchange = asked.top_k, asked.experts, asked.capacity, asked.exchange
-    ranks = asked.context.world_size
     if not 1 <= top_k <= experts:
         raise ValueError(f"top_k is {top_k}; it must lie between 1 and the number of experts, {experts}")
     if capacity and capacity < 1:
         raise ValueError(f"a capacity factor of {capacity} leaves too few places; it must be 1 or more, or 0 for none")
     if asked.resident != -1 and (not 0 <= asked.resident < experts or asked.execution != "loop" or exchange != "none"):
         raise ValueError("resident must be -1 (all) or below experts, with execution loop and no exchange")
-    if exchange == "blocking" and (ranks < 2 or experts % ranks):
-        raise ValueError("exchange: blocking needs ranks: 2 or more, and experts that can be dealt out equally")
     if asked.gate_bias < 0 or (asked.gate_bias and capacity):
         raise ValueError("gate_bias must be 0 or more, and needs capacity: 0")
-    if asked.replicas and (exchange == "none" or not 0 < asked.replicas <= experts // ranks):
-        raise ValueError("replicas are copies of the first rank's experts on the last: it needs exchange: blocking")
     if asked.execution == "dense" and (capacity or exchange != "none"):
         raise ValueError("a dense layer has no places to fill and no ranks; it needs capacity: 0 and exchange: none")
-    if asked.execution in ("streams", "grouped") and (not asked.context.on_gpu or exchange != "none"):
-        raise SkipSide("streams and grouped matrix products need a GPU, and run without an exchange")
+    if asked.execution == "streams" and exchange != "none":
+        raise ValueError("execution: streams runs without an exchange")
+    if asked.execution in ("streams", "grouped") and not asked.context.on_gpu:
+        raise SkipSide("streams and grouped matrix products need a GPU")
     if asked.execution == "grouped" and asked.dtype != "bfloat16":
         raise ValueError("the grouped matrix product takes bfloat16 only")
+
+
+def _check_exchange(asked: SimpleNamespace) -> None:
+    experts, exchange, ranks = asked.experts, asked.exchange, asked.context.world_size
+    if exchange == "blocking" and (ranks < 2 or experts % ranks):
+        raise ValueError("exchange: blocking needs ranks: 2 or more, and experts that can be dealt out equally")
+    if asked.replicas and (exchange == "none" or not 0 < asked.replicas <= experts // ranks):
+        raise ValueError("replicas are copies of the first rank's experts on the last: it needs exchange: blocking")
+    if (
+        asked.parts < 1
+        or asked.tokens % asked.parts
+        or (exchange == "none" and (asked.parts > 1 or asked.wire == "fp8"))
+    ):
+        raise ValueError("parts must divide the tokens; parts and wire: fp8 are about exchange: blocking")
+    if asked.execution == "grouped" and asked.replicas:
+        raise ValueError("a grouped product takes as many experts on each rank; replicas need execution: loop")
 
 
 @dataclass(frozen=True)
@@ -244,13 +278,29 @@ class _Router:
         return chosen, scores.gather(1, chosen).softmax(1)
 
 
+@dataclass(frozen=True)
+class _ExchangeWay:
+    """How a rank's tokens go to other ranks: in how many parts, and as what."""
+
+    parts: int
+    wire: running.Wire
+
+
 class _Pass:
     """A rank's tokens to their experts and back in order, into tensors that stay where they are."""
 
     def __init__(
-        self, x: Any, router: _Router, mine: Any, run: running.Run, *, seats: running.Seats, dense: bool
+        self,
+        x: Any,
+        router: _Router,
+        mine: Any,
+        run: running.Run,
+        *,
+        seats: running.Seats,
+        way: _ExchangeWay,
+        dense: bool,
     ) -> None:
-        self._x, self._router, self._mine, self._run, self._seats = x, router, mine, run, seats
+        self._x, self._router, self._mine, self._run, self._seats, self._way = x, router, mine, run, seats, way
         self._whole = running.Whole.of(mine) if dense else None
         self._out = torch.empty_like(x)
         self._chosen = torch.empty(len(x), router.top_k, dtype=torch.int64, device=x.device)
@@ -282,16 +332,25 @@ class _Pass:
 
     def _mix_sorted(self, weights: Any) -> None:
         """Tokens sorted by their experts' seats, each expert over its own, and back."""
-        flat = self._seats.of(self._chosen.flatten())
-        order = flat.argsort(stable=True)
-        rows = self._x[order // self._router.top_k]
-        counts = torch.bincount(flat, minlength=self._seats.count)
+        cut = self._way.parts
+        flats = self._seats.of(self._chosen.flatten()).chunk(cut)
+        orders = [flat.argsort(stable=True) for flat in flats]
+        sorted_rows = [
+            (x[order // self._router.top_k], torch.bincount(flat, minlength=self._seats.count))
+            for x, flat, order in zip(self._x.chunk(cut), flats, orders, strict=True)
+        ]
         if (ranks := self._seats.ranks) > 1:
-            done, self._load, self._crossed = running.exchanged(rows, counts, self._mine, self._run, ranks=ranks)
+            done, self._load, self._crossed = running.exchanged(
+                sorted_rows, self._mine, self._run, ranks=ranks, wire=self._way.wire
+            )
         else:
-            done, self._load = self._run(rows, counts, self._mine), counts
-        back = torch.empty_like(done)
-        back[order] = done
+            ((rows, counts),) = sorted_rows
+            done, self._load = [self._run(rows, counts, self._mine)], counts
+        back = torch.empty(
+            len(self._x) * self._router.top_k, self._x.shape[1], dtype=self._x.dtype, device=self._x.device
+        )
+        for into, order, rows in zip(back.chunk(cut), orders, done, strict=True):
+            into[order] = rows
         back = back.view(*self._chosen.shape, -1)
         torch.sum(back * weights.to(back.dtype).unsqueeze(2), dim=1, out=self._out)
         self._handled.copy_((back != 0).any(2).sum(1))
@@ -306,6 +365,6 @@ class _Pass:
         if self._load is None:
             return {}
         fetched = {"fetched_experts": float(self._mine.fetched)} if isinstance(self._mine, running.Swapped) else {}
-        row = self._x.shape[1] * self._x.element_size()
+        row = self._way.wire.bytes_of(self._x)
         sent = {"sent_bytes": float(self._crossed * row)} if self._seats.ranks > 1 else {}
         return {"own_rows": float(self._load.sum())} | sent | fetched

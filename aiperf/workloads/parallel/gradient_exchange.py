@@ -5,6 +5,8 @@ What must not live here: models, optimizers, joining a process group, timing.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -15,6 +17,8 @@ from aiperf.workloads.shared import models
 
 _FIRST_BUCKET = dist._DEFAULT_FIRST_BUCKET_BYTES
 _POWER_RANK = 2
+_BEFORE_CAPTURE = 11
+"""Steps before a capture, by PyTorch's notes on CUDA graphs: DDP rebuilds its buckets and times its first ones."""
 
 
 def buckets_of(parameters: list[Any], cap: float) -> list[list[Any]]:
@@ -69,18 +73,49 @@ def ddp_buckets(module: Any) -> dict[str, float]:
     return {"ddp_buckets": float(len([size for size in str(sizes).split(",") if size.strip()]))}
 
 
-def shard(task: models.Task, *, device: str, ranks: int, how: str, wrap: str) -> Any:
-    """The task's model, its weights sharded over the ranks in place (torch's fully_shard): ``how: full`` gathers them
-    again for the backward pass, ``grad_op`` keeps them; ``wrap: block`` makes each transformer block a unit."""
+def shard(task: models.Task, *, device: str, ranks: int, asked: Any) -> Any:
+    """The task's model, its weights sharded over the ranks in place (torch's fully_shard): ``asked.shard: full``
+    gathers them again for the backward pass, ``grad_op`` keeps them; ``wrap: block`` makes each transformer block a
+    unit; ``offload: cpu`` keeps weights, gradients and update in host memory; ``prefetch: none`` gathers a unit in the
+    backward pass only when it is needed."""
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard
 
-    mesh = init_device_mesh(device.split(":")[0], (ranks,))
-    again = how == "full"
-    if wrap == "block":
-        for block in task.module.blocks:
-            fully_shard(block, mesh=mesh, reshard_after_forward=again)
-    return fully_shard(task.module, mesh=mesh, reshard_after_forward=again)
+    kind = device.split(":")[0]
+    policy = CPUOffloadPolicy(pin_memory=kind == "cuda") if asked.offload == "cpu" else OffloadPolicy()
+    mesh = init_device_mesh(kind, (ranks,))
+    how: dict[str, Any] = {"mesh": mesh, "reshard_after_forward": asked.shard == "full", "offload_policy": policy}
+    units = [*task.module.blocks, task.module] if asked.wrap == "block" else [task.module]
+    for unit in units:
+        fully_shard(unit, **how)
+    if asked.prefetch == "none":
+        for unit in units:
+            # Without a list of its own a unit prefetches the one before it; itself, it has by then.
+            unit.set_modules_to_backward_prefetch([unit])
+    return task.module
+
+
+@contextmanager
+def all_on(side: Any) -> Iterator[None]:
+    """Queue on the stream ``side`` within the block; what other streams hold comes before or after all of it."""
+    torch.cuda.synchronize()
+    with torch.cuda.stream(side):
+        yield
+    torch.cuda.synchronize()
+
+
+def captured(step: Callable[[], object], side: Any) -> Callable[[], None]:
+    """Replay of ``step``, a training step of this rank with its all-reduces, captured as a CUDA graph on the stream
+    ``side`` after as many runs as DDP needs before it settles."""
+    with all_on(side):
+        for _ in range(_BEFORE_CAPTURE):
+            step()
+    graph = torch.cuda.CUDAGraph()
+    # NCCL's watchdog asks for events of earlier calls from a thread of its own meanwhile.
+    with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
+        step()
+    torch.cuda.synchronize()
+    return graph.replay
 
 
 def own_rows(tensors: dict[str, Any], *, rank: int, ranks: int) -> dict[str, Any]:

@@ -28,8 +28,10 @@ def _check(asked: SimpleNamespace) -> None:
     if strategy == "data_parallel":
         if not context.on_gpu or context.gpus < 2:
             raise SkipSide("DataParallel splits a batch over GPUs of one process and needs two of them")
-    elif context.world_size < 2 and asked.scaling != "weak":
+    elif context.world_size < 2 and asked.scaling == "none":
         raise ValueError(f"strategy {strategy} needs ranks: 2 or more on this side")
+    if strategy != "fsdp" and (asked.offload != "none" or asked.prefetch != "next"):
+        raise ValueError("offload and prefetch are about sharded weights; they need strategy: fsdp")
     if strategy == "fsdp" and asked.wrap == "block" and asked.model not in models.TRANSFORMERS:
         raise ValueError(f'wrap: block needs a transformer; "{asked.model}" has no blocks')
     if asked.compile != "none" and asked.model not in models.TRANSFORMERS:
@@ -58,6 +60,15 @@ def _check_updates(asked: SimpleNamespace) -> None:
     skew, heavy = asked.skew, asked.skew * asked.batch
     if skew and (asked.parts != 2 or asked.samples or heavy != int(heavy) or not 0 <= skew < 1):
         raise ValueError(f"skew {skew} must be a share below 1 that moves whole samples between two ranks")
+
+
+def _check_graph(asked: SimpleNamespace) -> None:
+    if asked.strategy not in ("ddp", "after_backward") or asked.compile != "none" or asked.hook != "none":
+        raise ValueError("graph captures the step of strategy: ddp or after_backward, without compile or hook")
+    if asked.optimizer != "sgd":
+        raise ValueError("graph needs optimizer: sgd, which keeps no count of steps on the host")
+    if not asked.context.on_gpu:
+        raise SkipSide("a CUDA graph needs a GPU")
 
 
 def _share_cores(asked: SimpleNamespace) -> None:
@@ -100,7 +111,7 @@ def _parallel_module(task: models.Task, asked: SimpleNamespace) -> Any:
     if asked.strategy == "data_parallel":
         return torch.nn.DataParallel(task.module, device_ids=list(range(context.gpus)))
     if asked.strategy == "fsdp":
-        return exchange.shard(task, device=context.device, ranks=asked.parts, how=asked.shard, wrap=asked.wrap)
+        return exchange.shard(task, device=context.device, ranks=asked.parts, asked=asked)
     ids = [torch.device(context.device).index] if context.on_gpu else None
     module = torch.nn.parallel.DistributedDataParallel(task.module, device_ids=ids, bucket_cap_mb=asked.bucket_mb)
     exchange.install_hook(module, asked.hook)
@@ -146,7 +157,8 @@ class _Step:
             with self._module.no_sync() if quiet else contextlib.nullcontext():
                 loss = self._task.loss(self._module(x), y)
                 (loss * (self._weight / len(micro)) if self._weight != len(micro) else loss).backward()
-            self.exchanges += not quiet and self._asked.strategy in ("ddp", "fsdp", "after_backward")
+            exchanged = self._asked.strategy in ("ddp", "fsdp", "after_backward") and self._asked.parts > 1
+            self.exchanges += exchanged and not quiet
         began = perf_counter()
         for bucket in self.buckets:
             exchange.average([p.grad for p in bucket], self._asked.parts)
@@ -173,7 +185,7 @@ def train(
     seq: int = 64,
     accumulate: int = 1,
     samples: int = 0,
-    scaling: Literal["none", "weak"] = "none",
+    scaling: Literal["none", "weak", "strong"] = "none",
     bucket_mb: float = 25.0,
     compile: Literal["none", "default"] = "none",
     hook: Literal["none", "fp16", "bf16", "powersgd"] = "none",
@@ -182,6 +194,9 @@ def train(
     skew: float = 0.0,
     shard: Literal["full", "grad_op"] = "full",
     wrap: Literal["model", "block"] = "block",
+    prefetch: Literal["next", "none"] = "next",
+    offload: Literal["none", "cpu"] = "none",
+    graph: bool = False,
     part: Literal["whole", "rank"] = "whole",
     optimizer: Literal["sgd", "adamw"] = "sgd",
     learning_rate: float = 1e-5,
@@ -195,7 +210,10 @@ def train(
     samples. ``local_sgd`` averages weights every ``sync_every`` updates. ``skew`` moves that share of the last rank's
     samples to rank 0; the losses are weighted, so that the mean stays the same. ``fsdp`` is torch's fully_shard.
     ``compile`` compiles DDP's forward and backward passes, cut into a graph for each bucket, in the first step.
-    ``scaling: weak`` gives each rank one thread and lets one rank run alone, without any exchange.
+    ``scaling`` lets one rank run alone, without any exchange; ``weak`` also gives each rank one thread.
+    Of fsdp, ``prefetch: none`` gathers a unit's weights in the backward pass only when they are needed, not beside the
+    unit before, and ``offload: cpu`` keeps weights, gradients and update in host memory. ``graph`` replays the whole
+    step, all-reduces included, from a CUDA graph of each rank.
 
     ``exchange_share``, on CPUs with ``after_backward``: the share of its steps that rank 0 spent averaging gradients,
     waiting for the others included.
@@ -209,6 +227,8 @@ def train(
     asked.parts = context.gpus if strategy == "data_parallel" else context.world_size
     _check(asked)
     _check_updates(asked)
+    if graph:
+        _check_graph(asked)
     # Per rank and timed step, were the samples shared out equally.
     asked.updates = samples // (batch * accumulate) or 1
     asked.per_rank = asked.updates * accumulate * batch
@@ -224,14 +244,22 @@ def _workload(asked: SimpleNamespace, joined: str) -> Workload:
     if samples:
         # Read before fully_shard cuts the weights.
         checks["update_close"] = agreement.update_close(task.module)
-    module = _parallel_module(task, asked)
+    # DDP's hooks belong to the stream that it was made on, which must be the captured one.
+    side = torch.cuda.Stream() if asked.graph else None
+    with exchange.all_on(side) if side is not None else contextlib.nullcontext():
+        module = _parallel_module(task, asked)
     kind = torch.optim.AdamW if asked.optimizer == "adamw" else torch.optim.SGD
     rate = asked.learning_rate * (asked.batch * asked.accumulate if samples else 1)
     stepper = kind(task.module.parameters(), lr=rate)
     step = _Step(task, module, stepper, asked)
+    reset = models.snapshot(task.module, stepper)
+    run: Callable[[], object] = step.run
+    if asked.graph:
+        run = exchange.captured(step.run, side)
+        reset()
     flops = task.train_flops
     return Workload(
-        step=step.run,
+        step=run,
         work=Work(
             bytes=4.0 * task.parameters,
             flops=flops,
@@ -242,7 +270,7 @@ def _workload(asked: SimpleNamespace, joined: str) -> Workload:
         outputs=lambda: _outputs(task, asked),
         inputs=lambda: {"batch": task.batch, "targets": task.targets},
         redraw=task.redraw,
-        reset=models.snapshot(task.module, stepper),
+        reset=reset,
         counters=lambda: (
             {
                 "exchanges": float(step.exchanges),
@@ -261,6 +289,7 @@ def _workload(asked: SimpleNamespace, joined: str) -> Workload:
             "gradient_bytes": 4 * task.parameters,
             "after_backward_buckets": len(step.buckets),
             "own_samples": len(task.batch),
+            "captured": asked.graph,
             "sharded_parameters": sum(1 for p in task.module.parameters() if hasattr(p, "to_local")),
         },
     )

@@ -15,6 +15,8 @@ from aiperf.workloads.shared.queues import Handoff, fork, join, wait_on_host
 SLOTS = 2
 """Device buffers between two stages that have a stream each: one is filled while the other is read."""
 CHAINS = (("h2d", "kernel", "d2h"), ("h2d", "kernel"), ("kernel", "d2h"))
+PEERS = ("first", "peer", "second")
+"""The chain over two GPUs: layers on the one, the copy, layers on the other."""
 
 Stage = Callable[[int, int], object]
 """(item, slot of the device buffers) -> queue the stage's work on the current stream."""
@@ -37,7 +39,7 @@ class PipelinePlan:
         """Refuse what cannot be planned."""
         if min(self.items, self.streams) < 1:
             raise ValueError(f"items and streams are {self.items} and {self.streams}; each must be 1 or more")
-        if self.stages not in CHAINS:
+        if self.stages not in (*CHAINS, PEERS):
             known = "; ".join(", ".join(chain) for chain in CHAINS)
             raise ValueError(f"stages are {', '.join(self.stages)}; allowed: {known}")
         if self.dedicated and self.streams > 1:

@@ -1,4 +1,5 @@
-"""stream.pipeline: items pass through copy in, compute and copy out on one or several CUDA streams.
+"""stream.pipeline: items pass through copy in, compute and copy out on one or several CUDA streams. stream.two_gpus is
+peers.py's.
 
 What must not live here: independent jobs that share a GPU (see gpu/), timing.
 """
@@ -16,7 +17,10 @@ from aiperf.workloads.shared.chain import WORD
 from aiperf.workloads.shared.queues import Queues, replay_of
 from aiperf.workloads.shared.seeded import empty
 from aiperf.workloads.stream import schedule
+from aiperf.workloads.stream.peers import two_gpus
 from aiperf.workloads.stream.stages import Compute, compute
+
+__all__ = ["pipeline", "two_gpus"]
 
 
 def pipeline(
@@ -48,6 +52,8 @@ def pipeline(
     plan = schedule.PipelinePlan(
         items, tuple(stages or schedule.CHAINS[0]), streams, dedicated=copy_stream == "dedicated", handoff=handoff
     )
+    if plan.stages == schedule.PEERS:
+        raise ValueError(f"stages {', '.join(plan.stages)} are those of stream.two_gpus")
     if total_bytes % (items * WORD) or total_bytes < items * WORD:
         raise ValueError(f"total_bytes is {total_bytes}; it must be a multiple of {WORD} times {items} items above 0")
     if rounds < 2:
