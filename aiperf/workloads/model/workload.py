@@ -211,6 +211,7 @@ def step(
         checks={
             "gradients_close": agreement.gradients_close,
             "predictions_close": agreement.predictions_close,
+            "relative_frobenius": agreement.relative_frobenius,
             **({"update_close": start} if start else {}),
         },
         poison=mode == "infer" or watch == "gradients",
