@@ -1,4 +1,4 @@
-"""model.step: convolutions, captured training, deterministic algorithms, and gradients that are compared with themselves."""
+"""model.step: convolutions, captured training, deterministic algorithms, and gradients compared with themselves."""
 
 from __future__ import annotations
 

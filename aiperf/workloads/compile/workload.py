@@ -175,11 +175,11 @@ def process(
     ``include_compile`` drops all compiled code at the start of each step, so that a step compiles whatever its lengths
     demand, with Inductor's files in a folder of its own; otherwise the first step compiles and the others run what it
     compiled. Importing the compiler, trying out vector instructions and precompiling C++ headers are left out.
-    ``backend: none`` calls the function as it is. ``dynamic: mark`` marks the length of each input; ``pad`` fills up
-    with zeros to the longest length or to a multiple of 64, inside the step. ``spread`` of 0 or more makes eight lengths
-    of the one that is given, down to that share less. ``owned`` gives each call a copy of its input that it may write
-    to, and ``variant: mutating`` does; ``mode: reduce-overhead`` replays CUDA graphs on a GPU. ``stance`` applies from the second length
-    on. ``scalar`` passes a factor that changes with every call, as a number or as a tensor.
+    ``backend: none`` calls the function as it is. ``mode: reduce-overhead`` replays CUDA graphs on a GPU. ``dynamic:
+    mark`` marks the length of each input; ``pad`` fills up with zeros to the longest length or to a multiple of 64,
+    inside the step. ``spread`` of 0 or more makes eight lengths of the one that is given, down to that share less.
+    ``owned`` gives each call a copy of its input, which ``variant: mutating`` writes over. ``stance`` applies from the
+    second length on. ``scalar`` passes a factor that changes with every call, as a number or as a tensor.
 
     Functions: branch ([length] twice, both ways in turn), elementwise_chain ([length]), elementwise_mlp ([length, 64]),
     block (``layers`` causal transformer blocks, [1, length, 256]). Items: elements or tokens, without padding. Source:

@@ -106,10 +106,8 @@ def _validate(asked: SimpleNamespace) -> None:
         raise ValueError("ragged samples take a forward and backward pass each; they need mode: train")
     if asked.prune and mode != "infer":
         raise ValueError("prune compares predictions, and training would fill zeroed weights; it needs mode: infer")
-    if asked.graph != "none" and ((asked.graph == "forward") != (mode == "infer") or compile != "none"):
-        raise ValueError("graph: forward needs mode: infer; passes and step need mode: train; all need compile: none")
-    if asked.graph in ("passes", "step"):
-        _validate_captured_training(asked)
+    if asked.graph != "none":
+        _validate_captured(asked)
     if asked.model.startswith("conv:") and (asked.lengths, asked.prune) != ("equal", 0):
         raise ValueError("convolutions take images of one size, and none of their channels are pruned")
     if asked.repeats and (mode != "train" or compile != "none"):
@@ -121,7 +119,11 @@ def _validate(asked: SimpleNamespace) -> None:
         raise SkipSide("CUDA graphs need a GPU")
 
 
-def _validate_captured_training(asked: SimpleNamespace) -> None:
+def _validate_captured(asked: SimpleNamespace) -> None:
+    if (asked.graph == "forward") != (asked.mode == "infer") or asked.compile != "none":
+        raise ValueError("graph: forward needs mode: infer; passes and step need mode: train; all need compile: none")
+    if asked.graph == "forward":
+        return
     if (asked.steps, asked.accumulate, asked.sync_every, asked.log_every) != (1, 1, 0, 0):
         raise ValueError("a captured step is one update of one batch whose loss the host does not read")
     if (asked.autocast, asked.checkpoint, asked.lengths) != ("none", "none", "equal"):
