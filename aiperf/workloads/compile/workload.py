@@ -129,6 +129,13 @@ class _Rounds:
         self.out[key].copy_(valid)
 
 
+def _try_vector_instructions() -> None:
+    """Of this CPU; the compiler does it once a process."""
+    from torch._inductor.cpu_vec_isa import pick_vec_isa
+
+    pick_vec_isa()
+
+
 def _validate(asked: SimpleNamespace) -> None:
     function = asked.function
     if asked.backend == "none" and (asked.dynamic, asked.stance, asked.scope) != ("auto", "default", "model"):
@@ -185,8 +192,7 @@ def process(
     block (``layers`` causal transformer blocks, [1, length, 256]). Items: elements or tokens, without padding. Source:
     AI Systems Performance Engineering, chapter 14.
     """
-    if spread >= 0 and len(lengths) == 1:
-        lengths = spread_lengths(lengths[0], spread)
+    lengths = spread_lengths(lengths[0], spread) if spread >= 0 and len(lengths) == 1 else lengths
     asked = SimpleNamespace(**locals())
     _validate(asked)
     subject = subjects.build(
@@ -194,9 +200,7 @@ def process(
     )
     asked.anew = backend != "none" and include_compile
     if asked.anew and backend == "inductor" and context.device == "cpu":
-        from torch._inductor.cpu_vec_isa import pick_vec_isa
-
-        pick_vec_isa()  # tries out this CPU's vector instructions, once a process
+        _try_vector_instructions()
     rounds = _Rounds(subject, asked)
     return Workload(
         step=rounds.run,

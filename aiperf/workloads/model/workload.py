@@ -14,6 +14,7 @@ import torch
 
 from aiperf.workloads.contract import Context, SkipSide, Work, Workload
 from aiperf.workloads.model import convolutions, pruning, training, unequal
+from aiperf.workloads.model.variants import graphs as graphs
 from aiperf.workloads.shared import agreement, models
 from aiperf.workloads.shared.compiler_counts import compiler_counts
 from aiperf.workloads.shared.queues import replay_of
