@@ -39,6 +39,11 @@ class Convolutions(nn.Module):
         return self.layers(images).mean((2, 3))
 
 
+def _loss(found: Any, targets: Any) -> Any:
+    """In float32: a loss in fewer bits would say little of a step."""
+    return functional.mse_loss(found.float(), targets.float())
+
+
 def build(name: str, *, seed: int, device: str, samples: int, side: int, dtype: Any) -> Task:
     """The network called ``name`` with ``samples`` images of ``side`` pixels squared, stored in ``dtype``."""
     if name not in NAMES:
@@ -64,7 +69,7 @@ def build(name: str, *, seed: int, device: str, samples: int, side: int, dtype: 
         module=module.to(device),
         batch=held["batch"],
         targets=held["targets"],
-        loss=functional.mse_loss,
+        loss=_loss,
         redraw=redraw,
         parameters=sum(p.numel() for p in module.parameters()),
         forward_flops=forward,
