@@ -28,6 +28,8 @@ from aiperf.workloads.shared.seeded import own_seed
 _PER_THREAD = 2
 """The handle that stands for the calling thread's own default stream (cudaStreamPerThread)."""
 _LEGACY = 0
+_HIGH = -1
+"""Priority of a stream before others, whose priority is 0."""
 
 
 def concurrent(
@@ -49,7 +51,7 @@ def concurrent(
     ``streams`` spreads the jobs over that many streams made with ``stream_flags`` (``legacy``: the default stream for
     all), ``serial`` puts them on one; ``stray_legacy`` kernels of 32 threads go to the legacy default stream after each
     job. With ``live`` the jobs of the last stream report how long each took from the end of the one before;
-    ``priority: last_high`` gives that stream the highest priority. ``threads`` gives each job a host thread, whose
+    ``priority: last_high`` gives that stream priority over the others. ``threads`` gives each job a host thread, whose
     launches name the legacy or the ``per_thread`` default stream.
     Jobs of one process: tiny, small and filling (one, 16 and 128 blocks for ``rounds`` steps of an exact recurrence),
     gemm (4096 cubed, bf16), copy (256 MiB in HBM), h2d (8 MiB from pinned memory), decode (one token through 12
@@ -91,11 +93,10 @@ def _check(asked: SimpleNamespace) -> None:
 
 
 def _priorities(asked: SimpleNamespace) -> list[int]:
-    """Of the stream of each job: 0, or the highest."""
+    """Of the stream of each job."""
     if asked.priority == "equal":
         return [0] * len(asked.jobs)
-    highest = torch.cuda.Stream.priority_range()[1]
-    return [highest if index % asked.streams == asked.streams - 1 else 0 for index in range(len(asked.jobs))]
+    return [_HIGH if index % asked.streams == asked.streams - 1 else 0 for index in range(len(asked.jobs))]
 
 
 class _Lanes:
