@@ -137,3 +137,44 @@ def test_padding_that_reached_the_true_tokens_would_be_noticed(tmp_path):
 def test_contradictions_are_refused(asked, fault):
     with pytest.raises(ValueError, match=fault):
         family.process(Context(), **asked)
+
+
+def test_a_spread_makes_eight_lengths_down_to_its_share_less():
+    assert family.spread_lengths(64, 0) == [64] * 8
+    assert family.spread_lengths(64, 0.5) == [64, 59, 55, 50, 46, 41, 37, 32]
+    assert family.spread_lengths(64, 1)[-1] == 2
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "shared"),
+    [
+        ({"variant": "mutating"}, {}, {"owned": True, "lengths": [3]}),
+        ({"dynamic": "on"}, {"dynamic": "off", "pad": "max"}, {"spread": 0.5, "lengths": [16]}),
+    ],
+)
+def test_writing_over_the_input_and_padding_to_graphs_give_the_truth(before, after, shared, tmp_path):
+    pair = Pair("compile.process", before, after, {"function": "block", **shared, **_STEADY})
+    found = []
+    for which in ("before", "after"):
+        workload = set_up(pair, which, tmp_path)
+        workload.step()
+        kept = {name: array.clone() for name, array in workload.inputs().items()}
+        workload.step()
+        assert all((array == kept[name]).all() for name, array in workload.inputs().items())
+        found.append(audit(workload, seed=5))
+        truth = {key: value.numpy() for key, value in workload.reference().items()}
+        assert differences(found[-1], truth, rtol=1e-4, atol=1e-5) == []
+    assert differences(*found, rtol=1e-4, atol=1e-5) == []
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"function": "block", "variant": "mutating"}, "owned: true"),
+        ({"mode": "reduce-overhead", "backend": "aot_eager"}, "backend: inductor"),
+        ({"spread": 0.5, "lengths": [8, 9]}, "one length"),
+    ],
+)
+def test_a_mode_a_mutation_or_a_spread_that_cannot_be_is_refused(params, message):
+    with pytest.raises(ValueError, match=message):
+        family.process(Context(), **params)

@@ -62,7 +62,7 @@ def test_sides_see_the_same_batches_to_the_bit(tmp_path, before, after):
     assert not np.array_equal(one["features"], _features(tmp_path / "c", seed=8, **after)["features"])
 
 
-@pytest.mark.parametrize("transform", ["normalise", "augment"])
+@pytest.mark.parametrize("transform", ["normalise", "augment", "recolour"])
 def test_a_transform_on_the_device_agrees_with_the_one_on_each_sample(tmp_path, transform):
     one = _features(tmp_path / "a", transform=transform, transform_at="sample")["features"]
     other = _features(tmp_path / "b", transform=transform, transform_at="device")["features"]
@@ -148,7 +148,7 @@ def test_work_counts_every_epoch_and_every_sample(tmp_path):
         ({"source": "text"}, "sample_shape of one number"),
         ({"sample_shape": [16]}, "images need"),
         ({"transform_at": "batch"}, "needs transform normalise"),
-        ({"transform_at": "device", "transform": "none"}, "normalise or augment"),
+        ({"transform_at": "device", "transform": "none"}, "normalise, augment or recolour"),
         ({"source": "synthetic", "transform_at": "device"}, "transformed already"),
         ({"stage": "copy_only"}, "watch last_batch"),
         ({"stage": "copy_only", "watch": "last_batch", "epochs": 2}, "one epoch"),

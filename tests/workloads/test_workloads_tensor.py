@@ -191,9 +191,9 @@ def test_rows_are_standardised_by_every_library(impl: Any, copied: bool) -> None
         ({"op": "scale_add", "impl": "per_tensor", "source": "strided"}, "contiguous"),
         ({"op": "sin_sqrt", "impl": "triton"}, "no Triton kernel"),
         ({"op": "swiglu", "impl": "opaque"}, "mul_add_relu"),
-        ({"op": "byte_tokenise", "impl": "torch"}, "python_loop and numpy"),
+        ({"op": "byte_tokenise", "impl": "torch"}, "numpy and .copied. torch"),
         ({"op": "standardise_rows", "impl": "compiled"}, "numpy, cupy and torch"),
-        ({"op": "softmax", "copied": True}, "copied is there for op standardise_rows"),
+        ({"op": "softmax", "copied": True}, "copied is there for ops standardise_rows"),
         ({"op": "axpb", "depth": 0}, "1 or more"),
     ],
 )
@@ -216,3 +216,17 @@ def test_cupy_is_skipped_without_a_gpu() -> None:
 def test_every_operation_that_a_scenario_asks_a_kernel_for_has_one() -> None:
     for op in ("add", "axpb", "swiglu", "softmax", "layer_norm", "gated_activation", "norm_dropout_residual"):
         assert callable(launcher(op, depth=1, block=64, warps=4))
+
+
+def test_text_is_tokenised_alike_before_and_after_the_copy_to_the_device(tmp_path):
+    pair = Pair("tensor.op", {"impl": "numpy"}, {"impl": "torch"}, {"op": "byte_tokenise", "n": 999, "copied": True})
+    found = []
+    for which in ("before", "after"):
+        workload = set_up(pair, which, tmp_path)
+        found.append(audit(workload, seed=5))
+        assert (found[-1]["ids"] == workload.reference()["ids"]).all()
+        assert workload.counters()["copied_bytes"] == {"before": 4 * 999, "after": 999}[which]
+    assert differences(*found, rtol=0, atol=0) == []
+    assert len(set(found[0]["ids"])) > 20
+    with pytest.raises(ValueError, match="not torch"):
+        set_up(Pair("tensor.op", {}, {"impl": "torch"}, {"op": "byte_tokenise", "n": 9}), "after", tmp_path)

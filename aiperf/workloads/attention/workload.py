@@ -16,6 +16,7 @@ from aiperf.workloads.attention import ops as backends
 from aiperf.workloads.attention.kept import Keeping, Kept, restored
 from aiperf.workloads.attention.masks import Mask
 from aiperf.workloads.attention.tiles import AttentionTile, Tiled
+from aiperf.workloads.attention.windowed import WindowCheck
 from aiperf.workloads.contract import Context, Work, Workload
 from aiperf.workloads.shared.agreement import relative_frobenius
 from aiperf.workloads.shared.seeded import Charge, draw_on_device, empty, gemm_peak, memory_charge, torch_dtype
@@ -89,12 +90,13 @@ def _equal(context: Context, shapes: Mapping[str, tuple[int, ...]], seen: Mask, 
     q, k, v = (arrays[name] for name in "qkv")
     keeping = Keeping(way.kept, k, v, page=way.page, seed=context.seed)
 
-    def redraw(seed: int) -> None:
+    def draw(seed: int) -> None:
         for name, array in arrays.items():
             draw_on_device(array, seed=seed, name=name, distinct=0 if name == "q" else way.distinct)
         keeping.hold()
 
-    redraw(context.seed)
+    windowed = WindowCheck(arrays, seen, draw)
+    windowed.redraw(context.seed)
     run = _backend(q, k, v, keeping, seen, way)
     latest: dict[str, Any] = {}
 
@@ -111,7 +113,7 @@ def _equal(context: Context, shapes: Mapping[str, tuple[int, ...]], seen: Mask, 
         work=_work(context, q, keeping.now, seen, way.dtype),
         outputs=lambda: dict(latest),
         inputs=lambda: dict(arrays),
-        redraw=redraw,
+        redraw=windowed.redraw,
         reference=reference,
         facts={
             "backend": way.backend,
@@ -119,7 +121,7 @@ def _equal(context: Context, shapes: Mapping[str, tuple[int, ...]], seen: Mask, 
             "score_bytes": math.prod(q.shape[:3]) * k.shape[2] * q.element_size(),
             "kv_bytes": keeping.now.k.nbytes + keeping.now.v.nbytes,
         },
-        checks={"relative_frobenius": relative_frobenius},
+        checks={"relative_frobenius": relative_frobenius, "each_by_its_mask": windowed.each_by_its_mask},
     )
 
 

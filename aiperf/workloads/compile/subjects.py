@@ -62,6 +62,18 @@ class ElementwiseMlp(nn.Module):
         return self.second(torch.sigmoid(functional.gelu(self.first(x))) * factor) + x
 
 
+class InPlace(nn.Module):
+    """Writes what ``body`` makes of its input over that input, as code does that updates a hidden state in place."""
+
+    def __init__(self, body: nn.Module) -> None:
+        super().__init__()
+        self.body = body
+
+    def forward(self, x: Any) -> Any:
+        """The input itself, overwritten."""
+        return x.copy_(self.body(x))
+
+
 @dataclass(frozen=True)
 class Subject:
     """A function before compilation, with one set of arguments for each call of a round."""
@@ -91,6 +103,8 @@ def build(name: str, *, variant: str, lengths: list[int], layers: int, device: s
             "elementwise_mlp": lambda: ElementwiseMlp(_WIDTH[name]).to(device).eval(),
             "block": lambda: nn.Sequential(*parts).to(device).eval(),
         }[name]()
+        if variant == "mutating":
+            function = InPlace(function)
     shapes: dict[str, tuple[int, ...]] = {}
     for number, length in enumerate(lengths):
         for sign in ("positive", "negative") if name == "branch" else ("",):

@@ -22,7 +22,9 @@ from aiperf.workloads.shared.compiler_counts import compiler_counts
 _BUCKET = 64
 _DYNAMIC = {"off": False, "auto": None, "on": True, "mark": None}
 _OF_TOKENS = ("elementwise_mlp", "block")
-_COUNTS = ("graphs", "compiles", "graph_breaks")
+_COUNTS = ("graphs", "compiles", "graph_breaks", "graph_skips")
+_SPREAD_OVER = 8
+"""Lengths that a spread makes of one."""
 
 
 def _forget() -> None:
@@ -43,6 +45,11 @@ def _begun_anew(backend: str, scratch: Path) -> Iterator[None]:
             inside.enter_context(fresh_cache(dir=str(scratch)))
         yield
     _forget()
+
+
+def spread_lengths(longest: int, spread: float) -> list[int]:
+    """Eight lengths up to ``longest`` at equal distances, the shortest ``spread`` of it less, but at least 2."""
+    return [max(2, round(longest * (1 - spread * i / (_SPREAD_OVER - 1)))) for i in range(_SPREAD_OVER)]
 
 
 def _target(length: int, longest: int, pad: str) -> int:
@@ -79,6 +86,8 @@ class _Rounds:
         length, longest = tensors[0].shape[self._dim], max(self._asked.lengths)
         if more := _target(length, longest, self._asked.pad) - length:
             tensors = tuple(functional.pad(t, (0, 0) * (t.dim() - 1 - self._dim) + (0, more)) for t in tensors)
+        if self._asked.owned:
+            tensors = tuple(t.clone() for t in tensors)
         if self._asked.dynamic == "mark":
             for tensor in tensors:
                 torch._dynamo.mark_dynamic(tensor, self._dim)
@@ -109,7 +118,8 @@ class _Rounds:
         if self._asked.scope == "block":
             layers = self._subject.layers
             return torch.nn.Sequential(*(torch.compile(layer, backend=backend, dynamic=dynamic) for layer in layers))
-        return torch.compile(self._subject.function, backend=backend, dynamic=dynamic)
+        mode = None if self._asked.mode == "default" else self._asked.mode
+        return torch.compile(self._subject.function, backend=backend, dynamic=dynamic, mode=mode)
 
     def _fill(self, key: str, arguments: tuple[Any, ...]) -> None:
         """One call; what belongs to true elements goes into the output."""
@@ -119,14 +129,27 @@ class _Rounds:
         self.out[key].copy_(valid)
 
 
+def _try_vector_instructions() -> None:
+    """Of this CPU; the compiler does it once a process."""
+    from torch._inductor.cpu_vec_isa import pick_vec_isa
+
+    pick_vec_isa()
+
+
 def _validate(asked: SimpleNamespace) -> None:
     function = asked.function
     if asked.backend == "none" and (asked.dynamic, asked.stance, asked.scope) != ("auto", "default", "model"):
         raise ValueError("backend: none compiles nothing; leave out dynamic, stance and scope")
     if min(asked.lengths, default=0) < 2 or asked.iterations < 1:
         raise ValueError("lengths must be 2 or more (1 is a shape of its own), and iterations 1 or more")
-    if (function == "branch") != (asked.variant != "plain"):
+    if (function == "branch") != (asked.variant in subjects.BRANCHES):
         raise ValueError("variant break, where or cond needs function: branch, and branch needs one of them")
+    if asked.variant == "mutating" and (function != "block" or not asked.owned):
+        raise ValueError("variant: mutating writes over its argument; it needs function: block and owned: true")
+    if asked.mode != "default" and (asked.backend != "inductor" or asked.scope != "model"):
+        raise ValueError("mode is one of Inductor's; it needs backend: inductor and scope: model")
+    if asked.spread > 1 or (asked.spread >= 0 and len(asked.lengths) != _SPREAD_OVER):
+        raise ValueError("spread is a share from 0 to 1 of the one length that lengths gives; -1 leaves lengths alone")
     if function == "branch" and asked.pad != "none":
         raise ValueError("function: branch sums its whole input, so it cannot be padded; use pad: none")
     if asked.scope == "block" and function != "block":
@@ -139,10 +162,12 @@ def process(
     context: Context,
     *,
     function: Literal["branch", "elementwise_chain", "elementwise_mlp", "block"] = "elementwise_mlp",
-    variant: Literal["plain", "break", "where", "cond"] = "plain",
+    variant: Literal["plain", "break", "where", "cond", "mutating"] = "plain",
     backend: Literal["none", "eager", "aot_eager", "inductor"] = "inductor",
+    mode: Literal["default", "reduce-overhead"] = "default",
     dynamic: Literal["off", "auto", "on", "mark"] = "auto",
     lengths: list[int] = [64],  # noqa: B006
+    spread: float = -1.0,
     pad: Literal["none", "max", "bucket"] = "none",
     iterations: int = 1,
     scalar: Literal["fixed", "python", "tensor"] = "fixed",
@@ -150,20 +175,24 @@ def process(
     scope: Literal["model", "block"] = "model",
     layers: int = 1,
     include_compile: bool = True,
+    owned: bool = False,
 ) -> Workload:
     """``iterations`` calls of a function for each length in turn, forward only, fp32.
 
     ``include_compile`` drops all compiled code at the start of each step, so that a step compiles whatever its lengths
     demand, with Inductor's files in a folder of its own; otherwise the first step compiles and the others run what it
     compiled. Importing the compiler, trying out vector instructions and precompiling C++ headers are left out.
-    ``backend: none`` calls the function as it is. ``dynamic: mark`` marks the length of each input; ``pad`` fills up
-    with zeros to the longest length or to a multiple of 64, inside the step. ``stance`` applies from the second length
-    on. ``scalar`` passes a factor that changes with every call, as a number or as a tensor.
+    ``backend: none`` calls the function as it is. ``mode: reduce-overhead`` replays CUDA graphs on a GPU. ``dynamic:
+    mark`` marks the length of each input; ``pad`` fills up with zeros to the longest length or to a multiple of 64,
+    inside the step. ``spread`` of 0 or more makes eight lengths of the one that is given, down to that share less.
+    ``owned`` gives each call a copy of its input, which ``variant: mutating`` writes over. ``stance`` applies from the
+    second length on. ``scalar`` passes a factor that changes with every call, as a number or as a tensor.
 
     Functions: branch ([length] twice, both ways in turn), elementwise_chain ([length]), elementwise_mlp ([length, 64]),
     block (``layers`` causal transformer blocks, [1, length, 256]). Items: elements or tokens, without padding. Source:
     AI Systems Performance Engineering, chapter 14.
     """
+    lengths = spread_lengths(lengths[0], spread) if spread >= 0 and len(lengths) == 1 else lengths
     asked = SimpleNamespace(**locals())
     _validate(asked)
     subject = subjects.build(
@@ -171,9 +200,7 @@ def process(
     )
     asked.anew = backend != "none" and include_compile
     if asked.anew and backend == "inductor" and context.device == "cpu":
-        from torch._inductor.cpu_vec_isa import pick_vec_isa
-
-        pick_vec_isa()  # tries out this CPU's vector instructions, once a process
+        _try_vector_instructions()
     rounds = _Rounds(subject, asked)
     return Workload(
         step=rounds.run,

@@ -81,6 +81,8 @@ class Images(Dataset[Any]):
         if kind == "augment":
             drawn = images.draws(self.seed, index, shape=self.shape)
             return torch.from_numpy(images.augment(image, drawn, crop=self.crop))
+        if kind == "recolour":
+            return torch.from_numpy(images.recolour(image, images.draws(self.seed, index, shape=self.shape)))
         return torch.from_numpy(image)
 
     def _image(self, index: int) -> Any:
@@ -106,7 +108,7 @@ class Images(Dataset[Any]):
             for _ in range(recipe.heavy - 1 if every and index % every == every - 1 else 0):
                 self._transformed(image, index)
             return self._transformed(image, index)
-        if recipe.transform == "augment":
+        if recipe.transform in ("augment", "recolour"):
             return torch.from_numpy(image), torch.from_numpy(images.draws(self.seed, index, shape=self.shape))
         return torch.from_numpy(image)
 

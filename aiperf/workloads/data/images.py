@@ -52,12 +52,22 @@ def augment(image: Any, drawn: Any, *, crop: int) -> Any:
     patch = image[:, top : top + crop, left : left + crop].astype(np.float32) / np.float32(255)
     if mirror:
         patch = patch[:, :, ::-1]
+    return np.ascontiguousarray((_blur(_recoloured(patch, drawn))[:, ::2, ::2] - MEAN) / STD)
+
+
+def recolour(image: Any, drawn: Any) -> Any:
+    """Mirror, brightness, contrast, saturation, normalise: the part of ``augment`` that keeps the size."""
+    patch = image.astype(np.float32) / np.float32(255)
+    return np.ascontiguousarray((_recoloured(patch[:, :, ::-1] if drawn[2] else patch, drawn) - MEAN) / STD)
+
+
+def _recoloured(patch: Any, drawn: Any) -> Any:
+    """Brightness, contrast and saturation of values from 0 to 1."""
     bright, contrast, saturation = drawn[3:].astype(np.float32)
     patch = patch * bright
     grey = (patch * _LUMA).sum(axis=0, keepdims=True)
     patch = (patch - grey.mean()) * contrast + grey.mean()
-    patch = (patch - grey) * saturation + grey
-    return np.ascontiguousarray((_blur(np.clip(patch, 0, 1))[:, ::2, ::2] - MEAN) / STD)
+    return np.clip((patch - grey) * saturation + grey, 0, 1)
 
 
 def python_gamma(image: Any) -> Any:
@@ -85,15 +95,26 @@ def augment_batch(images: Any, drawn: Any, *, crop: int) -> Any:
     sample = torch.arange(count, device=device)[:, None, None, None]
     channel = torch.arange(3, device=device)[None, :, None, None]
     patch = images[sample, channel, rows[:, None, :, None], columns[:, None, None, :]].float() / 255
-    bright, contrast, saturation = (drawn[:, k].float()[:, None, None, None] for k in (3, 4, 5))
-    patch = patch * bright
-    grey = (patch * _channels(_LUMA, patch)).sum(dim=1, keepdim=True)
-    level = grey.mean(dim=(1, 2, 3), keepdim=True)
-    patch = (patch - level) * contrast + level
-    patch = ((patch - grey) * saturation + grey).clamp(0, 1)
+    patch = _recoloured_batch(patch, drawn)
     for axis in (2, 3):
         pads = (0, 0, 2, 2) if axis == 2 else (2, 2, 0, 0)
         padded = torch.nn.functional.pad(patch, pads, mode="replicate")
         parts = [padded.narrow(axis, k, crop) for k in range(5)]
         patch = (parts[0] + parts[4] + 4 * (parts[1] + parts[3]) + 6 * parts[2]) / 16
     return (patch[:, :, ::2, ::2] - _channels(MEAN, patch)) / _channels(STD, patch)
+
+
+def recolour_batch(images: Any, drawn: Any) -> Any:
+    """``recolour`` of a torch batch (N, 3, H, W) of bytes on its own device; ``drawn`` is (N, DRAWS) float64 there."""
+    patch = images.float() / 255
+    patch = torch.where(drawn[:, 2].bool()[:, None, None, None], patch.flip(3), patch)
+    return (_recoloured_batch(patch, drawn) - _channels(MEAN, patch)) / _channels(STD, patch)
+
+
+def _recoloured_batch(patch: Any, drawn: Any) -> Any:
+    bright, contrast, saturation = (drawn[:, k].float()[:, None, None, None] for k in (3, 4, 5))
+    patch = patch * bright
+    grey = (patch * _channels(_LUMA, patch)).sum(dim=1, keepdim=True)
+    level = grey.mean(dim=(1, 2, 3), keepdim=True)
+    patch = (patch - level) * contrast + level
+    return ((patch - grey) * saturation + grey).clamp(0, 1)

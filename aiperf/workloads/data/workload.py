@@ -140,8 +140,8 @@ def _check(asked: SimpleNamespace) -> None:
         raise ValueError("images need a sample_shape of [3, height, width]")
     if at == "batch" and transform != "normalise":
         raise ValueError("transform_at batch needs transform normalise")
-    if at == "device" and transform not in ("normalise", "augment"):
-        raise ValueError("transform_at device needs transform normalise or augment")
+    if at == "device" and transform not in ("normalise", "augment", "recolour"):
+        raise ValueError("transform_at device needs transform normalise, augment or recolour")
     if at != "sample" and asked.source == "synthetic":
         raise ValueError("synthetic samples are transformed already; leave transform_at at sample")
     if alone and (at == "device" or asked.epochs > 1):
@@ -173,7 +173,7 @@ def loader(
     batch_size: int = 16,
     epochs: int = 1,
     sample_shape: list[int] = [3, 64, 64],  # noqa: B006 - read only
-    transform: Literal["none", "normalise", "augment", "python"] = "augment",
+    transform: Literal["none", "normalise", "augment", "recolour", "python"] = "augment",
     transform_at: Literal["sample", "batch", "device"] = "sample",
     heavy_every: int = 0,
     heavy: int = 1,
@@ -250,6 +250,7 @@ def _loop(batched: Iterable[Any], width: int, asked: SimpleNamespace, *, text: b
     arrive = {
         "normalise": images.normalise_batch,
         "augment": lambda batch: images.augment_batch(batch[0], batch[1], crop=images.crop_of(shape)),
+        "recolour": lambda batch: images.recolour_batch(*batch),
     }.get(asked.transform if asked.transform_at == "device" else "none", lambda batch: batch)
     return _Loader(batched, _Consumer(weight, features, arrive, asked.products), asked)
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from aiperf.workloads.shared import models
+from aiperf.workloads.shared.queues import replay_of
 
 OPTIMIZERS: dict[str, dict[str, bool]] = {
     "adamw_loop": {"foreach": False, "fused": False},
@@ -37,8 +38,9 @@ class _Updates:
     ):
         self._forward, self._cast = forward, cast
         self._parts = task.parts(asked.accumulate)
+        captured = {"capturable": True} if asked.graph == "step" else {}
         self.optimizer = torch.optim.AdamW(
-            task.module.parameters(), lr=asked.learning_rate, **OPTIMIZERS[asked.optimizer]
+            task.module.parameters(), lr=asked.learning_rate, **OPTIMIZERS[asked.optimizer], **captured
         )
         self.passes = 0
         """Forward and backward passes of the last update."""
@@ -112,9 +114,46 @@ def training(
         restore()
         updates.reset_scale()
 
+    if asked.graph == "step":
+        replay = replay_of(one)
+        reset()  # the runs before the capture were updates too
+        return Ready(replay, outputs, reset, lambda: {"passes": float(updates.passes)})
     return Ready(
         step=several if asked.steps > 1 or asked.sync_every or asked.log_every else one,
         outputs=outputs,
         reset=reset,
         counters=lambda: {"host_reads": float(reads), "passes": float(updates.passes * asked.steps)},
     )
+
+
+class _Loss(torch.nn.Module):
+    """A model together with its loss, so that both can be captured as one module."""
+
+    def __init__(self, task: models.Task) -> None:
+        super().__init__()
+        self.module, self._loss = task.module, task.loss
+
+    def forward(self, x: Any, y: Any) -> Any:
+        """The mean loss."""
+        return self._loss(self.module(x), y)
+
+
+def graphed_passes(task: models.Task) -> Callable[[Any, Any], Any]:
+    """(batch, targets) -> mean loss, whose forward and backward pass are replayed as a CUDA graph each."""
+    graphed: Callable[[Any, Any], Any] = torch.cuda.make_graphed_callables(_Loss(task), (task.batch, task.targets))
+    return graphed
+
+
+def unequal_gradients(task: models.Task, forward: Callable[[Any, Any], Any], repeats: int) -> float:
+    """Elements of the gradients that in any of ``repeats`` further passes have other bits than in the first."""
+    weights = [p for p in task.module.parameters() if p.requires_grad]
+
+    def once() -> list[Any]:
+        return list(torch.autograd.grad(forward(task.batch, task.targets), weights))
+
+    first = once()
+    unequal = [torch.zeros_like(gradient, dtype=torch.bool) for gradient in first]
+    for _ in range(repeats):
+        for seen, gradient, other in zip(unequal, first, once(), strict=True):
+            seen |= gradient != other
+    return float(sum(int(seen.sum()) for seen in unequal))

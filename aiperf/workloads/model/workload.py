@@ -13,11 +13,16 @@ from typing import Any, Literal
 import torch
 
 from aiperf.workloads.contract import Context, SkipSide, Work, Workload
-from aiperf.workloads.model import pruning, training, unequal
+from aiperf.workloads.model import convolutions, pruning, training, unequal
+from aiperf.workloads.model.halves import halves
+from aiperf.workloads.model.piecewise import decode
+from aiperf.workloads.model.variants import graphs
 from aiperf.workloads.shared import agreement, models
 from aiperf.workloads.shared.compiler_counts import compiler_counts
 from aiperf.workloads.shared.queues import replay_of
 from aiperf.workloads.shared.seeded import gemm_peak
+
+__all__ = ["decode", "graphs", "halves", "step"]
 
 
 def _infer(task: models.Task, cast: Callable[[], Any], asked: SimpleNamespace) -> training.Ready:
@@ -56,7 +61,8 @@ def _train(task: models.Task, cast: Callable[[], Any], asked: SimpleNamespace) -
     """The training step; without a compiler its counters also have what one micro-batch keeps for the backward pass."""
     if asked.checkpoint != "none":
         task.module.recompute(asked.checkpoint)
-    loss = _compiler(asked.compile)(lambda x, y: task.loss(task.module(x), y))
+    plain = lambda x, y: task.loss(task.module(x), y)  # noqa: E731
+    loss = training.graphed_passes(task) if asked.graph == "passes" else _compiler(asked.compile)(plain)
     ready = training.training(task, loss, cast, asked)
     kept: dict[str, float] = {}
 
@@ -64,6 +70,8 @@ def _train(task: models.Task, cast: Callable[[], Any], asked: SimpleNamespace) -
         if not kept:
             with cast():
                 kept["saved_bytes"] = models.saved_bytes(task, asked.batch)
+                if asked.repeats:
+                    kept["unequal_gradients"] = training.unequal_gradients(task, plain, asked.repeats)
         return {**ready.counters(), **kept}
 
     return ready if asked.compile != "none" else ready._replace(counters=counters)
@@ -71,6 +79,11 @@ def _train(task: models.Task, cast: Callable[[], Any], asked: SimpleNamespace) -
 
 def _task(asked: SimpleNamespace) -> models.Task:
     context = asked.context
+    if asked.model.startswith("conv:"):
+        return convolutions.build(
+            asked.model, seed=context.seed, device=context.device,
+            samples=asked.batch * asked.accumulate, side=asked.seq, dtype=getattr(torch, asked.dtype),
+        )  # fmt: skip
     if asked.lengths == "equal":
         samples = asked.batch * asked.accumulate
         task = models.build(asked.model, seed=context.seed, device=context.device, batch=samples, seq=asked.seq)
@@ -98,13 +111,28 @@ def _validate(asked: SimpleNamespace) -> None:
         raise ValueError("ragged samples take a forward and backward pass each; they need mode: train")
     if asked.prune and mode != "infer":
         raise ValueError("prune compares predictions, and training would fill zeroed weights; it needs mode: infer")
-    if asked.graph != "none" and (mode != "infer" or compile != "none"):
-        raise ValueError("graph: forward captures an eager forward pass; it needs mode: infer and compile: none")
+    if asked.graph != "none":
+        _validate_captured(asked)
+    if asked.model.startswith("conv:") and (asked.lengths, asked.prune) != ("equal", 0):
+        raise ValueError("convolutions take images of one size, and none of their channels are pruned")
+    if asked.repeats and (mode != "train" or compile != "none"):
+        raise ValueError("repeats compares gradients of the eager pass; it needs mode: train and compile: none")
     if asked.checkpoint != "none" and (mode != "train" or asked.model not in models.TRANSFORMERS):
         raise ValueError("checkpoint recomputes the blocks of a transformer in its backward pass; it needs mode: train")
     on_gpu = asked.context.on_gpu
     if not on_gpu and (asked.graph != "none" or compile in ("reduce-overhead", "max-autotune")):
         raise SkipSide("CUDA graphs need a GPU")
+
+
+def _validate_captured(asked: SimpleNamespace) -> None:
+    if (asked.graph == "forward") != (asked.mode == "infer") or asked.compile != "none":
+        raise ValueError("graph: forward needs mode: infer; passes and step need mode: train; all need compile: none")
+    if asked.graph == "forward":
+        return
+    if (asked.steps, asked.accumulate, asked.sync_every, asked.log_every) != (1, 1, 0, 0):
+        raise ValueError("a captured step is one update of one batch whose loss the host does not read")
+    if (asked.autocast, asked.checkpoint, asked.lengths) != ("none", "none", "equal"):
+        raise ValueError("a captured step needs autocast: none, checkpoint: none and lengths: equal")
 
 
 def step(
@@ -119,7 +147,7 @@ def step(
     dtype: Literal["float32", "bfloat16"] = "float32",
     autocast: Literal["none", "bfloat16", "float16_scaled"] = "none",
     compile: Literal["none", "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"] = "none",
-    graph: Literal["none", "forward"] = "none",
+    graph: Literal["none", "forward", "passes", "step"] = "none",
     checkpoint: Literal["none", "blocks", "all"] = "none",
     optimizer: Literal["adamw_loop", "adamw_foreach", "adamw_fused"] = "adamw_fused",
     learning_rate: float = 1e-5,
@@ -131,8 +159,11 @@ def step(
     pruned: Literal["zeroed", "removed"] = "removed",
     guards: Literal["inference_mode", "inference_mode_and_no_grad"] = "inference_mode",
     cudnn_benchmark: bool = False,
+    deterministic: bool = False,
+    repeats: int = 0,
 ) -> Workload:
-    """One step of a random-weight model (tiny, small, base, moe:tiny, mlp:wide, mlp:small, mlp:medium, mlp:large).
+    """One step of a random-weight model (tiny, small, base, moe:tiny, mlp:wide, mlp:small, mlp:medium, mlp:large, and
+    conv:small over images of ``seq`` pixels squared).
 
     Training: ``steps`` updates of ``accumulate`` micro-batches of ``batch`` sequences of ``seq`` tokens; outputs are
     the losses and the gradients of the last update, or with ``watch: parameters`` the weights after it (state: not
@@ -140,6 +171,9 @@ def step(
     ``checkpoint: blocks`` recomputes each block from its stored input; ``all`` embedding, head and every norm,
     attention and feed-forward part, each from a stored input of its own. ``sync_every`` and ``log_every``:
     updates between two reads of the loss by the host. Inference: ``accumulate`` forward passes of ``batch`` sequences.
+    ``graph`` replays as CUDA graphs the ``forward`` pass of inference, of training the forward and backward ``passes``
+    with an eager optimizer, or the whole ``step``. ``deterministic`` allows only algorithms that give the same bits
+    each time; ``repeats``: so many more passes count the elements of the gradients that differ from the first's.
 
     ``lengths`` other than equal: ``batch`` samples of log-normal lengths up to ``seq`` tokens: ``ragged``, a pass of
     its own length for each, gradients summed; each ``padded`` to the longest; or ``packed`` into rows of ``seq`` with a
@@ -154,6 +188,8 @@ def step(
     _validate(asked)
     torch.set_flush_denormal(True)  # moments of rows that a batch no longer touches decay into denormals
     torch.backends.cudnn.benchmark = cudnn_benchmark
+    torch.backends.cudnn.deterministic = deterministic
+    torch.use_deterministic_algorithms(deterministic)
     task = _task(asked)
     task.module.to(getattr(torch, dtype))
     kind = dtype if autocast == "none" else autocast.removesuffix("_scaled")
@@ -163,6 +199,7 @@ def step(
             return contextlib.nullcontext()
         return torch.autocast(context.device.split(":")[0], dtype=getattr(torch, kind))
 
+    start = agreement.update_close(task.module) if watch == "parameters" else None
     ready = (_train if mode == "train" else _infer)(task, cast, asked)
     flops = (task.train_flops if mode == "train" else task.forward_flops) * steps
     computed = int(task.batch.numel() if task.item == "tokens" else len(task.batch))
@@ -178,7 +215,12 @@ def step(
             "computed_items": float(computed * steps),
             **ready.counters(),
         },
-        checks={"gradients_close": agreement.gradients_close, "predictions_close": agreement.predictions_close},
+        checks={
+            "gradients_close": agreement.gradients_close,
+            "predictions_close": agreement.predictions_close,
+            "relative_frobenius": agreement.relative_frobenius,
+            **({"update_close": start} if start else {}),
+        },
         poison=mode == "infer" or watch == "gradients",
         facts={
             "parameters": task.parameters,
@@ -186,7 +228,8 @@ def step(
             "threads": torch.get_num_threads(),
             "cudnn_benchmark": torch.backends.cudnn.benchmark,
             "compile": compile,
-            "captured": graph == "forward",
+            "captured": graph != "none",
+            "deterministic": torch.are_deterministic_algorithms_enabled(),
             "padding": 1 - task.items / computed,
         },
     )

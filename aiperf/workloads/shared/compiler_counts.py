@@ -10,7 +10,8 @@ import sys
 
 def compiler_counts(*names: str) -> dict[str, float]:
     """The counts called ``names``, all zero before the compiler is imported: graphs traced, cut_graphs (compiled after
-    cuts at DDP's buckets), compiles of frames, graph_breaks, cache_hits."""
+    cuts at DDP's buckets), compiles of frames, graph_breaks, cache_hits, graph_skips (compiled
+    code that could not be replayed as a CUDA graph)."""
     dynamo = sys.modules.get("torch._dynamo.utils")
     if dynamo is None:
         return dict.fromkeys(names, 0.0)
@@ -19,6 +20,7 @@ def compiler_counts(*names: str) -> dict[str, float]:
         "graphs": counters["stats"]["unique_graphs"],
         "cut_graphs": counters["aot_autograd"]["total"],
         "compiles": counters["frames"]["total"],
+        "graph_skips": counters["inductor"]["cudagraph_skips"],
         "graph_breaks": sum(counters["graph_break"].values()),
         "cache_hits": counters["inductor"]["fxgraph_cache_hit"] + counters["aot_autograd"]["autograd_cache_hit"],
     }

@@ -29,15 +29,18 @@ def token_table() -> Any:
     return table
 
 
-def tokenise(context: Context, *, n: int, impl: str) -> Workload:
-    """``n`` bytes of text in lines of 80 to int32 ids by table: byte by byte in Python, or by one numpy call."""
-    if impl not in ("python_loop", "numpy"):
-        raise ValueError(f"op byte_tokenise has impl python_loop and numpy, not {impl}")
+def tokenise(context: Context, *, n: int, impl: str, copied: bool) -> Workload:
+    """``n`` bytes of text in lines of 80 to int32 ids by table: byte by byte in Python, by one numpy call, or by torch
+    on the device; with ``copied`` from host memory to ids on the device, so that numpy's are copied after the look-up
+    and torch's text before it."""
+    if impl not in ("python_loop", "numpy", "torch") or (impl == "torch") > copied:
+        raise ValueError(f"op byte_tokenise has impl python_loop, numpy and (copied) torch, not {impl}")
+    if copied:
+        return _tokenise_to_device(context, n=n, impl=impl)
     table, text, ids = token_table(), np.empty(n, np.uint8), np.zeros(n, np.int32)
 
     def redraw(seed: int) -> None:
-        text[:] = generator(seed, "text").integers(32, 127, n, dtype=np.uint8)
-        text[_LINE - 1 :: _LINE] = ord("\n")
+        _draw_text(text, seed)
 
     redraw(context.seed)
 
@@ -58,6 +61,51 @@ def tokenise(context: Context, *, n: int, impl: str) -> Workload:
         reference=lambda: {"ids": table[text]},
         counters=lambda: {"calls_per_step": float(n if impl == "python_loop" else 1)},
         facts={"impl": impl},
+    )
+
+
+def _draw_text(text: Any, seed: int) -> None:
+    text[:] = generator(seed, "text").integers(32, 127, len(text), dtype=np.uint8)
+    text[_LINE - 1 :: _LINE] = ord("\n")
+
+
+def _tokenise_to_device(context: Context, *, n: int, impl: str) -> Workload:
+    """The ids end up on the device. What is copied lies in pinned memory on a GPU's host, so that a copy is one
+    transfer: a byte each of text, or four of ids."""
+    import torch
+
+    if impl not in ("numpy", "torch"):
+        raise ValueError(f"copied is there for byte_tokenise by numpy and torch, not {impl}")
+    table = token_table()
+    pinned = {"pin_memory": context.on_gpu}
+    text, ids = torch.zeros(n, dtype=torch.uint8, **pinned), torch.zeros(n, dtype=torch.int32, device=context.device)
+    staged = torch.zeros(n, dtype=torch.int32, **pinned) if impl == "numpy" else None
+    on_device = torch.from_numpy(table).to(context.device)
+    bytes_there = torch.zeros(n, dtype=torch.uint8, device=context.device) if impl == "torch" else None
+
+    def redraw(seed: int) -> None:
+        _draw_text(text.numpy(), seed)
+
+    def by_numpy() -> None:
+        assert staged is not None
+        np.take(table, text.numpy(), out=staged.numpy())
+        ids.copy_(staged)
+
+    def by_torch() -> None:
+        assert bytes_there is not None
+        bytes_there.copy_(text, non_blocking=True)
+        torch.index_select(on_device, 0, bytes_there.int(), out=ids)
+
+    redraw(context.seed)
+    return Workload(
+        step=by_numpy if impl == "numpy" else by_torch,
+        work=Work(bytes=5.0 * n, items=n, item="bytes of text"),
+        outputs=lambda: {"ids": ids},
+        inputs=lambda: {"text": text},
+        redraw=redraw,
+        reference=lambda: {"ids": table[text.numpy()]},
+        counters=lambda: {"copied_bytes": float(n if impl == "torch" else 4 * n)},
+        facts={"impl": impl, "device": "cpu" if impl == "numpy" else context.device},
     )
 
 

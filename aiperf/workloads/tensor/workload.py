@@ -106,7 +106,7 @@ def op(
     ``axpb`` is x * 0.99 + 0.01, ``depth`` times. ``mul_add_relu`` compiles relu(x / 2 + y) whole, or with its addition
     as a Triton operator that the compiler cannot look into (``opaque``) or can (``transparent``). ``standardise_rows``
     is there for numpy, cupy and torch; with ``copied`` a step also brings it from host memory to the device, before
-    cupy and torch and after numpy. ``byte_tokenise`` is there for python_loop and numpy.
+    cupy and torch and after numpy. ``byte_tokenise`` is there for python_loop, numpy and, ``copied``, torch.
 
     Bytes: inputs once and outputs once; items: elements. Source: book chapters 6 to 9, 12, 14 and appendix.
     """
@@ -114,11 +114,11 @@ def op(
     if min(n, cols, depth, tensors, block, warps) < 1:
         raise ValueError("n, cols, depth, tensors, block and warps must each be 1 or more")
     if op == "byte_tokenise":
-        return tokenise(context, n=n, impl=impl)
+        return tokenise(context, n=n, impl=impl, copied=copied)
     if op == "standardise_rows":
         return standardise(context, n=n, cols=cols, impl=impl, copied=copied)
     if copied:
-        raise ValueError("copied is there for op standardise_rows")
+        raise ValueError("copied is there for ops standardise_rows and byte_tokenise")
     if op in OPERATIONS and (op not in _READS or impl in ("compiled", "triton")):
         if impl not in ("torch", "compiled", "triton", "opaque", "transparent"):
             raise ValueError(f"op {op} has no impl {impl}")
