@@ -17,9 +17,9 @@ ITEMS = 7
 CPU = torch.device("cpu")
 
 
-def passed(device: Any, order: str) -> tuple[peers.Halves, torch.Tensor]:
+def passed(device: Any, order: str) -> tuple[peers.LayersOnTwo, torch.Tensor]:
     """What a pass leaves once the timed stream alone is through, and what the layers give one after the other."""
-    halves = peers.Halves((CPU, CPU), (ITEMS, 3, 8), layers=4, dtype=torch.float32, seed=2)
+    halves = peers.LayersOnTwo((CPU, CPU), (ITEMS, 3, 8), layers=4, dtype=torch.float32, seed=2)
     halves.redraw(5)
     peers.step_of(device, order, device.streams(3), halves.stages(), items=ITEMS)()
     device.drain(device.timed)

@@ -43,7 +43,7 @@ def two_gpus(
     if not torch.cuda.can_device_access_peer(near.index or 0, far.index):
         raise SkipSide("the driver does not let these two GPUs access each other's memory")
     kind = getattr(torch, dtype)
-    halves = Halves((far, near), (items, rows, width), layers=layers, dtype=kind, seed=context.seed)
+    halves = LayersOnTwo((far, near), (items, rows, width), layers=layers, dtype=kind, seed=context.seed)
     queues = TwoQueues(near, far)
     # The copies are pushed: their stream is the source's.
     lanes = [torch.cuda.Stream(far), torch.cuda.Stream(far), torch.cuda.Stream(near)]
@@ -94,7 +94,7 @@ class TwoQueues(Queues):
         torch.cuda.synchronize(self._far)
 
 
-class Halves:
+class LayersOnTwo:
     """Layers of two devices, the items on the first, the results on the second, two buffers on each between them."""
 
     def __init__(
