@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ from patience import PATIENCE_S
 
 from aiperf.workloads.contract import Context, SkipSide
 from aiperf.workloads.gpu import workload as gpu
-from aiperf.workloads.gpu.live import LiveTimes
 from aiperf.workloads.gpu.threads import Crew
 
 
@@ -115,52 +113,3 @@ def test_an_impossible_sharing_is_refused(given: dict[str, Any], message: str) -
 def test_without_a_gpu_the_side_is_skipped() -> None:
     with pytest.raises(SkipSide, match="GPU"):
         gpu.concurrent(Context(), jobs=["small"])
-
-
-class Clocked:
-    """A stream whose events are times that the test sets."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def record_event(self, event: Event) -> Event:
-        event.at = self.now
-        return event
-
-
-class Event:
-    """An event that keeps its time, in ms."""
-
-    at = 0.0
-    waited = 0
-
-    def synchronize(self) -> None:
-        Event.waited += 1
-
-    def elapsed_time(self, other: Event) -> float:
-        return other.at - self.at
-
-
-def test_a_live_job_takes_from_the_end_of_the_one_before_it_and_the_first_from_the_start_of_the_step() -> None:
-    stream, live = Clocked(), LiveTimes(Event)
-    for start in (10.0, 100.0):
-        stream.now = start
-        live.begin(stream)
-        for end in (2.0, 7.0):
-            stream.now = start + end
-            live.ended(stream)
-    assert live.take() == pytest.approx([0.002, 0.005, 0.002, 0.005])
-    assert Event.waited == 1
-    assert live.take() == []
-
-
-def test_priority_is_refused_where_no_stream_can_have_it() -> None:
-    for wrong in ({"streams": 2, "share": "serial"}, {"streams": 2, "stream_flags": "blocking"}):
-        with pytest.raises(ValueError, match="priority"):
-            gpu.concurrent(Context(), jobs=["gemm", "decode"], priority="last_high", **wrong)
-
-
-def test_only_the_jobs_of_the_last_stream_have_priority() -> None:
-    asked = SimpleNamespace(jobs=["gemm", "decode"] * 2, streams=2, priority="last_high")
-    assert gpu._priorities(asked) == [0, -1, 0, -1]
-    assert gpu._priorities(SimpleNamespace(**{**vars(asked), "priority": "equal"})) == [0] * 4

@@ -34,7 +34,7 @@ class WindowCheck:
 
     def each_by_its_mask(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> Outcome:
         """How far probed queries of either side lie from the float64 truth: ``before`` sees all earlier keys, ``after``
-        what this side's mask allows. The larger of the two relative Frobenius errors."""
+        those of the window that both sides name. The larger of the two relative Frobenius errors."""
         rows = _probed(self._mask.q_len)
         if before["out"].shape != after["out"].shape:
             return Outcome(False, f"results of shape {after['out'].shape} against before's {before['out'].shape}")
@@ -46,12 +46,13 @@ class WindowCheck:
         return Outcome(True, f"probed queries are {value:.2g} of their length from the truth of their mask", value)
 
     def _known(self) -> list[tuple[Any, Any]]:
-        """(all earlier keys, this side's mask) for every seed; the inputs are afterwards what they were."""
+        """(all earlier keys, the window) for every seed; the inputs are afterwards what they were."""
         seeds = list(dict.fromkeys(self._seeds))
         for seed in seeds:
             if seed not in self._truths:
                 self._draw(seed)
-                self._truths[seed] = (self._truth(replace(self._mask, kind="causal")), self._truth(self._mask))
+                masks = [replace(self._mask, kind=kind) for kind in ("causal", "sliding")]
+                self._truths[seed] = (self._truth(masks[0]), self._truth(masks[1]))
         self._draw(self._seeds[-1])
         return [self._truths[seed] for seed in seeds]
 

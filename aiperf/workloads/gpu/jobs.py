@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -41,11 +42,8 @@ class Job:
     flops: float = 0
 
 
-def make_jobs(
-    context: Context, names: Sequence[str], *, rounds: int, priorities: Sequence[int]
-) -> tuple[list[Job], Chain | None]:
-    """One job for each name, and the compiled kernels when one of them needs them. ``priorities``: of the streams that
-    they will run on, which a graph takes over from its capture."""
+def make_jobs(context: Context, names: Sequence[str], *, rounds: int) -> tuple[list[Job], Chain | None]:
+    """One job for each name, and the compiled kernels when one of them needs them."""
     device = torch.device(context.device)
     chain = Chain(context.device) if any(n in CHAINED for n in names) else None
     weights = _weights(context.seed, device) if "decode" in names else []
@@ -61,14 +59,13 @@ def make_jobs(
 
         return Job(run, x, y, lambda seed: fill_words(x, seed=seed), bytes=2.0 * words * WORD)
 
-    makers: dict[str, Callable[[Any], Job]] = {"gemm": _gemm, "copy": _copy, "h2d": _h2d}
-
-    def made(name: str, priority: int) -> Job:
-        if name == "decode":
-            return _decode(weights, device, priority)
-        return makers[name](device) if name in makers else chained(name)
-
-    jobs = [made(name, priority) for name, priority in zip(names, priorities, strict=True)]
+    makers: dict[str, Callable[[Any], Job]] = {
+        "gemm": _gemm,
+        "copy": _copy,
+        "h2d": _h2d,
+        "decode": partial(_decode, weights),
+    }
+    jobs = [makers[name](device) if name in makers else chained(name) for name in names]
     for index, job in enumerate(jobs):
         job.redraw(own_seed(context.seed, str(index)))
     return jobs, chain
@@ -98,7 +95,7 @@ def _weights(seed: int, device: Any) -> list[Any]:
     return [w.normal_(std=(2 / DECODE_WIDTH) ** 0.5, generator=generator) for w in drawn]
 
 
-def _decode(weights: Sequence[Any], device: Any, priority: int) -> Job:
+def _decode(weights: Sequence[Any], device: Any) -> Job:
     """One token of one request through the shared weights, as a captured graph: launching must not be what is timed."""
     x, y = (torch.zeros(1, DECODE_WIDTH, dtype=torch.bfloat16, device=device) for _ in range(2))
 
@@ -109,7 +106,7 @@ def _decode(weights: Sequence[Any], device: Any, priority: int) -> Job:
         y.copy_(hidden)
 
     # A stream of its own, so that no two graphs share the matrix library's workspace while they run side by side.
-    replay = replay_of(token, stream=torch.cuda.Stream(device, priority=priority))
+    replay = replay_of(token, stream=torch.cuda.Stream(device))
     size = float(sum(w.nbytes for w in weights))
     return Job(replay, x, y, _normal(x), bytes=size, flops=size)
 

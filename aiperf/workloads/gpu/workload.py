@@ -16,7 +16,6 @@ import torch
 
 from aiperf.workloads.contract import Context, SkipSide, Work, Workload
 from aiperf.workloads.gpu.jobs import CHAINED, NAMES, Job, make_jobs
-from aiperf.workloads.gpu.live import LiveTimes
 from aiperf.workloads.gpu.mps import Mps
 from aiperf.workloads.gpu.pool import KINDS, GpuPool
 from aiperf.workloads.gpu.threads import Crew
@@ -40,8 +39,6 @@ def concurrent(
     streams: int = 1,
     stream_flags: Literal["legacy", "blocking", "nonblocking", "per_thread"] = "nonblocking",
     stray_legacy: int = 0,
-    live: bool = False,
-    priority: Literal["equal", "last_high"] = "equal",
     rounds: int = 80000,
     requests: int = 20,
     thread_percentage: int = 100,
@@ -50,9 +47,7 @@ def concurrent(
 
     ``streams`` spreads the jobs over that many streams made with ``stream_flags`` (``legacy``: the default stream for
     all), ``serial`` puts them on one; ``stray_legacy`` kernels of 32 threads go to the legacy default stream after each
-    job. With ``live`` the jobs of the last stream report how long each took from the end of the one before;
-    ``priority: last_high`` gives that stream priority over the others. ``threads`` gives each job a host thread, whose
-    launches name the legacy or the ``per_thread`` default stream.
+    job. ``threads`` gives each job a host thread, whose launches name the legacy or the ``per_thread`` default stream.
     Jobs of one process: tiny, small and filling (one, 16 and 128 blocks for ``rounds`` steps of an exact recurrence),
     gemm (4096 cubed, bf16), copy (256 MiB in HBM), h2d (8 MiB from pinned memory), decode (one token through 12
     layers). Jobs of ``processes`` and ``mps``: infer and train, ``requests`` times a step on a batch of 32;
@@ -63,7 +58,7 @@ def concurrent(
     if context.on_gpu and share in ("processes", "mps"):
         return _by_processes(asked)
     context.use_gpu("jobs that share a GPU need a GPU")
-    made, chain = make_jobs(context, jobs, rounds=rounds, priorities=_priorities(asked))
+    made, chain = make_jobs(context, jobs, rounds=rounds)
     if share == "threads":
         assert chain is not None
         return _by_threads(asked, made, chain)
@@ -84,25 +79,16 @@ def _check(asked: SimpleNamespace) -> None:
         raise ValueError("stream_flags per_thread is for share: threads")
     if stray and share != "streams":
         raise ValueError("stray_legacy is for share: streams")
-    if (asked.live or asked.priority != "equal") and (share != "streams" or flags != "nonblocking"):
-        raise ValueError("live and priority are for share: streams with stream_flags nonblocking")
     if not 1 <= percentage <= 100 or (percentage < 100 and share != "mps"):
         raise ValueError(f"thread_percentage is {percentage}; it is for share: mps, from 1 to 100")
     if min(asked.rounds, asked.requests) < 1:
         raise ValueError(f"rounds and requests are {asked.rounds} and {asked.requests}; each must be 1 or more")
 
 
-def _priorities(asked: SimpleNamespace) -> list[int]:
-    """Of the stream of each job."""
-    if asked.priority == "equal":
-        return [0] * len(asked.jobs)
-    return [_HIGH if index % asked.streams == asked.streams - 1 else 0 for index in range(len(asked.jobs))]
-
-
 class _Lanes:
-    """The streams of a side, made with the stated flag; the last with ``priority``."""
+    """The streams of a side, made with the stated flag."""
 
-    def __init__(self, device: str, count: int, flags: str, priority: int = 0) -> None:
+    def __init__(self, device: str, count: int, flags: str) -> None:
         place = torch.device(device)
         self._held: list[Any] = []
         self.legacy = torch.cuda.default_stream(place)
@@ -114,37 +100,20 @@ class _Lanes:
             self._held = [cupy.cuda.Stream(non_blocking=False) for _ in range(count)]
             self.streams = [torch.cuda.ExternalStream(held.ptr, device=place) for held in self._held]
         else:
-            self.streams = [torch.cuda.Stream(place, priority=priority * (i == count - 1)) for i in range(count)]
+            self.streams = [torch.cuda.Stream(place) for _ in range(count)]
 
 
 def _by_streams(asked: SimpleNamespace, jobs: Sequence[Job]) -> Workload:
     device, stray = asked.context.device, asked.stray_legacy
-    count = 1 if asked.share == "serial" else asked.streams
-    lanes = _Lanes(device, count, asked.stream_flags, min(_priorities(asked)))
+    lanes = _Lanes(device, 1 if asked.share == "serial" else asked.streams, asked.stream_flags)
     queues = Queues(device)
-    extra, _ = make_jobs(asked.context, ["tiny"], rounds=1, priorities=[0]) if stray else ([], None)
-    live = LiveTimes(partial(torch.cuda.Event, enable_timing=True)) if asked.live else None
-    runs = [
-        job.run if live is None or index % count != count - 1 else partial(_run_live, job, live)
-        for index, job in enumerate(jobs)
-    ]
+    extra, _ = make_jobs(asked.context, ["tiny"], rounds=1) if stray else ([], None)
 
     def step() -> None:
-        if live is not None:
-            live.begin(torch.cuda.current_stream())
-        _spread(queues, lanes.streams, runs, lanes.legacy, [job.run for job in extra] * stray)
+        _spread(queues, lanes.streams, [job.run for job in jobs], lanes.legacy, [job.run for job in extra] * stray)
 
-    facts = {
-        "streams": len({stream.cuda_stream for stream in lanes.streams}),
-        "stray_kernels": stray * len(jobs),
-        "priorities": [int(stream.priority) for stream in lanes.streams],
-    }
-    return _workload(asked, jobs, step, facts=facts, live=live)
-
-
-def _run_live(job: Job, live: LiveTimes) -> None:
-    job.run()
-    live.ended(torch.cuda.current_stream())
+    facts = {"streams": len({stream.cuda_stream for stream in lanes.streams}), "stray_kernels": stray * len(jobs)}
+    return _workload(asked, jobs, step, facts=facts)
 
 
 def _spread(
@@ -196,7 +165,6 @@ def _workload(
     *,
     facts: Mapping[str, Any],
     close: Callable[[], None] | None = None,
-    live: LiveTimes | None = None,
 ) -> Workload:
     def redraw(seed: int) -> None:
         for index, job in enumerate(jobs):
@@ -212,8 +180,6 @@ def _workload(
         outputs=lambda: {key: job.result for key, job in zip(keys, jobs, strict=True)},
         inputs=lambda: {key: job.source for key, job in zip(keys, jobs, strict=True)},
         redraw=redraw,
-        latencies=None if live is None else live.take,
-        latency_source="" if live is None else "CUDA events on the live stream, around each of its jobs",
         facts=facts,
         close=close,
     )
