@@ -93,7 +93,7 @@ def summarise(pairs: Sequence[Pair], side: str, *, how: MetricSource) -> Summary
     return Summary(
         side=side,
         # Counts that are the same in every pair stay what they are.
-        value=found[0] if min(found) == max(found) else math.exp(statistics.fmean(logs)),
+        value=float(found[0]) if min(found) == max(found) else math.exp(statistics.fmean(logs)),
         low=min(found),
         high=max(found),
         samples=marks.samples or len(found),
