@@ -12,7 +12,6 @@ import gc
 import importlib
 import json
 import os
-import select
 import socket
 import subprocess
 import sys
@@ -120,8 +119,8 @@ class Nursery:
 
 def serve(channel: socket.socket, library: str) -> None:
     """Fork as often as asked; returns in the process that nothing is asked any more, and exits in the others."""
-    if library:
-        select.select([channel], [], [])
+    if library and not channel.recv(1, socket.MSG_PEEK):
+        return
     for module in (*PROGRAMS.values(), *filter(None, [library])):
         importlib.import_module(module)
     own = len(os.environ["PYTHONPATH"].split(os.pathsep))
