@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,7 @@ def json_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "aiperf scenario", **_rest(schema)}
 
 
+@cache
 def _texts(model: type[BaseModel]) -> dict[str, str]:
     """Key -> what stands below its field. Only an editor needs it: reading the sources takes longer than the models."""
     found: dict[str, str] = {}
