@@ -30,7 +30,7 @@ NUMBERS = 6
 """Arguments of a worker."""
 HARMLESS = (
     "AIPERF_", "TEST_", "PYTEST_", "GITHUB_", "MY_API_TOKEN", "CUFILE_", "GLOO_", "NCCL_", "RANK", "LOCAL_RANK",
-    "WORLD_SIZE", "TORCHINDUCTOR_CACHE_DIR", "_TORCHINDUCTOR_",
+    "WORLD_SIZE", "COLUMNS", "TORCHINDUCTOR_CACHE_DIR", "_TORCHINDUCTOR_",
 )  # fmt: skip
 """What variables begin with that are not read before a worker takes requests."""
 JUDGES_OWN = {"MKL_NUM_THREADS", "OMP_NUM_THREADS"}
