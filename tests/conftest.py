@@ -8,11 +8,14 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import hypothesis
 import pytest
+from nursery import MEETS, Nursery
 
 from aiperf.host.facts import HostFacts
+from aiperf.launch import child
 from aiperf.profilers.registry import statuses
 
 # A busy machine takes longer for an example than the 200 ms of the default.
@@ -54,6 +57,21 @@ def pytest_sessionfinish() -> None:
     """What is left goes with the process: pytest would look through it for garbage ten times."""
     gc.freeze()
     atexit.register(gc.unfreeze)  # libraries look after that whether their objects went
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _workers_are_forked(_own_state: None) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        nursery = Nursery(Path(__file__).resolve().parents[1])
+        patch.setattr(child, "subprocess", nursery)
+        yield
+    nursery.close()
+
+
+@pytest.fixture
+def ranks_meet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The workers of the test all load torch to meet, so the process that they are forked from has loaded it."""
+    monkeypatch.setenv(MEETS, "1")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -5,11 +5,18 @@ What must not live here: anything that loading a scenario needs.
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from aiperf.paths import config_folder
+from aiperf.scenario import schema as models
 from aiperf.scenario.schema import VERDICTS, ScenarioFile
 
 _CHECK_WORDS = {"enum": ["bitwise", "tolerance"]}
@@ -25,6 +32,9 @@ def json_schema() -> dict[str, Any]:
     It knows keys, types and units; what only the workload's signature shows stays with aiperf.
     """
     schema = ScenarioFile.model_json_schema()
+    for name, part in {"ScenarioFile": schema, **schema["$defs"]}.items():
+        for key, text in _texts(getattr(models, name)).items():
+            part["properties"][key] = dict(sorted({**part["properties"][key], "description": text}.items()))
     check = schema["properties"]["check"]
     text = check.get("description", "")
     schema["properties"]["check"] = {
@@ -43,6 +53,20 @@ def json_schema() -> dict[str, Any]:
     schema["oneOf"] = [{"required": ["before", "after"]}, {"required": ["before", "ladder"]}, alone]
     _strip(schema)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "aiperf scenario", **_rest(schema)}
+
+
+@cache
+def _texts(model: type[BaseModel]) -> dict[str, str]:
+    """Key -> what stands below its field. Only an editor needs it: reading the sources takes longer than the models."""
+    found: dict[str, str] = {}
+    for each in (one for one in reversed(model.__mro__) if one.__module__ == models.__name__):
+        (body,) = ast.parse(inspect.getsource(each)).body
+        assert isinstance(body, ast.ClassDef)
+        for one, below in pairwise(body.body):
+            match one, below:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    found[model.model_fields[name].alias or name] = inspect.cleandoc(text)
+    return found
 
 
 def schema_path() -> Path:

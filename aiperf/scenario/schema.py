@@ -166,9 +166,7 @@ Tolerance = Annotated[float, Field(ge=0)]
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid", strict=True, use_attribute_docstrings=True, allow_inf_nan=False, defer_build=True
-    )
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
 
 
 class SharedFile(_Strict):

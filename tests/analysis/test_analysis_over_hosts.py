@@ -11,17 +11,17 @@ from analysis_maker import result_of
 from aiperf.analysis.over_hosts import over_hosts
 from aiperf.records import Case, CaseRecord, RunRecord, Side
 
+RESULT = result_of()
 CASE = Case("copy", "copy", "", "", (Side("before"), Side("after")), scenario_hash="a" * 12)
 
 
 def measured(
     host: str, ratio: float, *, case: Case = CASE, cpu: str = "one", **changes
 ) -> tuple[RunRecord, CaseRecord]:
-    result = result_of()
-    c = replace(result.comparison, ratio=ratio, low=ratio * 0.99, high=ratio * 1.01)
-    verdict = replace(result.verdict, **{"word": "improved"} | changes)
+    c = replace(RESULT.comparison, ratio=ratio, low=ratio * 0.99, high=ratio * 1.01)
+    verdict = replace(RESULT.verdict, **{"word": "improved"} | changes)
     run = RunRecord(f"run-{host}", (), "", host={"hostname": host, "cpu_model": cpu}, host_id=host)
-    result = replace(result, comparison=c, primary=True, verdict=verdict)
+    result = replace(RESULT, comparison=c, primary=True, verdict=verdict)
     return run, CaseRecord(case=case, status="measured", results=(result,))
 
 

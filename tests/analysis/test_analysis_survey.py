@@ -53,13 +53,24 @@ def session(
     return found
 
 
+_JUDGED: dict[str, tuple[SurveyVerdict, ...]] = {}
+
+
+def verdicts(seed: int, nodes: int = NODES, **fleet: object) -> tuple[SurveyVerdict, ...]:
+    """What a session of a fleet says; several tests ask the same one."""
+    key = repr((seed, nodes, fleet))
+    if key not in _JUDGED:
+        _JUDGED[key] = judge(session(seed, nodes=nodes, **fleet), nodes, threshold=0.03)
+    return _JUDGED[key]
+
+
 def slow_ones(judged: tuple[SurveyVerdict, ...], metric: str) -> list[tuple[int, ...]]:
     return sorted(one.nodes for one in judged if one.metric == metric and one.word == "slow")
 
 
 def sessions(expected: list[tuple[int, ...]], metric: str, nodes: int = NODES, **fleet: object) -> int:
     """How many sessions of a fleet name exactly these."""
-    found = (judge(session(seed, nodes=nodes, **fleet), nodes, threshold=0.03) for seed in range(SESSIONS))
+    found = (verdicts(seed, nodes, **fleet) for seed in range(SESSIONS))
     return sum(slow_ones(judged, metric) == expected for judged in found)
 
 
@@ -78,7 +89,7 @@ def test_two_of_sixteen_are_named_by_what_pairs_measure_too():
 
 
 def test_a_healthy_fleet_is_left_alone():
-    judged = [judge(session(seed), NODES, threshold=0.03) for seed in range(SESSIONS)]
+    judged = [verdicts(seed) for seed in range(SESSIONS)]
     assert sum(any(one.word == "slow" for one in each) for each in judged) <= 5
     words = [one.word for each in judged for one in each]
     assert words.count("ok") > 0.75 * len(words)
@@ -116,7 +127,7 @@ def test_of_two_nodes_the_slower_one_is_named_by_what_each_measures_alone():
 
 @pytest.mark.parametrize("nodes", [3, 5, 6, 7])
 def test_a_small_healthy_fleet_is_left_alone_too(nodes):
-    judged = [judge(session(seed, nodes=nodes), nodes, threshold=0.03) for seed in range(SESSIONS)]
+    judged = [verdicts(seed, nodes) for seed in range(SESSIONS)]
     assert sum(any(one.word == "slow" for one in each) for each in judged) <= 5
 
 
@@ -132,7 +143,7 @@ def holds(seed: int, nodes: int = NODES, **fleet: float) -> bool:
     own = truth(seed, nodes)
     return all(
         one.low <= own[one.metric][one.nodes[0]] - median(own[one.metric]) <= one.high
-        for one in judge(session(seed, nodes=nodes, **fleet), nodes, threshold=0.03)
+        for one in verdicts(seed, nodes, **fleet)
         if len(one.nodes) == 1
     )
 

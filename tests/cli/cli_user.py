@@ -88,6 +88,7 @@ _FOLDERS = {
     "GITHUB_STEP_SUMMARY",
     "MY_API_TOKEN",
     "AIPERF_NSYS",
+    "COLUMNS",
 }
 """What a command in this process may find changed: it is read at each use."""
 

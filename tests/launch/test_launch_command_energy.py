@@ -6,6 +6,7 @@ import os
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
@@ -212,6 +213,14 @@ def test_a_reading_beside_slices_says_for_how_long_a_run_was_held_back_there() -
 
 
 @pytest.fixture(autouse=True)
+def _nothing_left() -> Iterator[None]:
+    before = {child.pid for child in psutil.Process().children()}
+    yield
+    left = [child for child in psutil.Process().children() if child.pid not in before]
+    assert [child for child in left if child.status() != psutil.STATUS_ZOMBIE] == []
+
+
+@pytest.fixture(autouse=True)
 def _short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
@@ -256,7 +265,6 @@ def test_a_pair_of_programs_holds_the_energy_of_both(tmp_path: Path, plan: Comma
     assert all("never held back" in note for note in notes) if plan.sliced else notes == ["", ""]
     assert all((run.facts["held_s"] > 0.05) == plan.sliced for run in pair.runs)
     assert list(tmp_path.iterdir()) == []
-    assert [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE] == []
 
 
 def test_a_pair_without_a_meter_has_no_energy() -> None:
@@ -283,7 +291,6 @@ def test_cancelling_in_a_window_ends_the_program() -> None:
     with pytest.raises(KeyboardInterrupt):
         pair_of("import time; time.sleep(0.3)", QUEUED, cancel=cancel)
     timer.join()
-    assert [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE] == []
 
 
 @pytest.mark.usefixtures("_quick")

@@ -353,6 +353,7 @@ def test_what_a_side_prints_before_it_crashes_is_kept(
 # ---- ranks that meet -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("ranks_meet")
 def test_two_ranks_meet_on_loopback_and_nowhere_else(folder: Path, guardian: Guardian) -> None:
     with Gang(plan(folder, ranks=2), guardian) as gang:
         # On a host whose own name means loopback the sockets below would not tell.
@@ -381,6 +382,7 @@ def test_ranks_that_do_not_meet_load_no_torch(folder: Path, guardian: Guardian) 
     assert ["torch" in reply.facts for reply in told] == [False, False]
 
 
+@pytest.mark.usefixtures("ranks_meet")
 def test_a_rank_that_dies_in_a_collective_is_the_one_that_is_named(
     folder: Path, guardian: Guardian, monkeypatch: pytest.MonkeyPatch
 ) -> None:

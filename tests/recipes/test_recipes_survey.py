@@ -18,6 +18,8 @@ from aiperf.records.surveyed import PAIR_METRIC
 from aiperf.store.surveys import read_survey
 from tests.recipes.recipes_made import make_settings
 
+pytestmark = pytest.mark.usefixtures("ranks_meet")
+
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:

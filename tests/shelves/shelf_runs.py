@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ import psutil
 
 from aiperf.records import CaseRecord
 from aiperf.store.read import open_run
+from tests.cli.cli_user import Typed, User
 
 ROOT = Path(__file__).parents[2]
 CPU = max(os.sched_getaffinity(0))
@@ -58,21 +57,28 @@ def shelf(name: str) -> tuple[Path, tuple[Any, ...]]:
     return folder, module.SHELF
 
 
-def run_scenarios(paths: list[Path], folder: Path, *flags: str) -> Ran:
-    """``aiperf run`` over the files, with the shortest settings that still warm up, alternate, audit and conclude."""
-    precision, results, scratch = folder / "tiny.yaml", folder / "results", folder / "scratch"
-    precision.write_text(PRECISION, encoding="utf-8")
+def run_scenarios(paths: list[Path], folder: Path, *, apart: bool) -> Ran:
+    """``aiperf run`` over the files, with the shortest settings that still warm up, alternate, audit and conclude.
+
+    ``apart``: in a process of its own, for sides that may turn against the one that measures them.
+    """
+    results, scratch = folder / "results", folder / "scratch"
+    user = User(folder, env={"AIPERF_SCRATCH": str(scratch), "COLUMNS": "200"})
+    user.write("short.yaml", PRECISION)
     scratch.mkdir()
-    argv = [sys.executable, "-m", "aiperf", "run", *map(str, paths), "--precision", str(precision), "--no-peaks"]
-    argv += ["--results", str(results), "--pin", str(CPU), "--quiet", *flags]
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "AIPERF_SCRATCH": str(scratch), "COLUMNS": "200"}
-    with subprocess.Popen(argv, env=env, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
-        output, errors = run.communicate(timeout=110)
+    argv = ["run", *map(str, paths), "--precision", "short.yaml", "--no-peaks"]
+    argv += ["--results", str(results), "--pin", str(CPU), "--quiet"]
+    if apart:
+        with user.start(*argv) as run:
+            output, errors = run.communicate(timeout=110)
+        done, pid = Typed(run.returncode, output, errors), run.pid
+    else:
+        done, pid = user.types(*argv), os.getpid()
     cases, damaged = open_run(results=results).read_cases()
     assert damaged == ()
     records = {record.case.scenario: record for record in cases}
     left = [path.name for path in scratch.iterdir()]
-    return Ran(run.returncode, output, errors, records, of_parent(run.pid), left)
+    return Ran(done.code, done.out, done.err, records, of_parent(pid), left)
 
 
 def of_parent(pid: int) -> list[str]:

@@ -60,7 +60,7 @@ def test_the_sides_of_a_cheat_differ_and_those_of_programs_are_command_lines(tmp
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     folder = tmp_path_factory.mktemp("cheaters")
-    return run_scenarios([write(entry, folder, None) for entry in FAST], folder)
+    return run_scenarios([write(entry, folder, None) for entry in FAST], folder, apart=True)
 
 
 def judged(ran: Ran, name: str) -> Judged:

@@ -49,7 +49,8 @@ def stem(entry) -> str:
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    return run_scenarios([FOLDER / entry.scenario for entry in QUICK], tmp_path_factory.mktemp("misbehave"))
+    paths = [FOLDER / entry.scenario for entry in QUICK]
+    return run_scenarios(paths, tmp_path_factory.mktemp("misbehave"), apart=False)
 
 
 def test_every_scenario_file_is_on_the_shelf() -> None:
