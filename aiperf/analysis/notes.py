@@ -280,6 +280,10 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
         f"{v['side']} holds {format_bytes(v['own_bytes'])} outside of its own process (other processes, files in "
         f"memory), {v['base']} {format_bytes(v['base_bytes'])}: not in the peak memory"
     ),
+    "tolerance_used": lambda v: (
+        f"outputs of {v['side']} are off by up to {v['error']:.2g}: within the tolerance of {v['declared']:.2g} "
+        f"that the scenario names, beyond the {v['usual']:.2g} that is usual for their type"
+    ),
     "stragglers": lambda v: f"processes that {_and(v)} started still ran when it had ended",
     "unverified": _unverified,
     "source_figures": _source_figures,

@@ -31,6 +31,18 @@ def unverified_notes(pairs: Sequence[Pair], case: Case) -> tuple[Note, ...]:
     return tuple(_note(*key, sides) for key, sides in found.items())
 
 
+def tolerance_notes(pairs: Sequence[Pair], case: Case) -> Iterator[Note]:
+    """A note on each side whose outputs pass only by a tolerance that the scenario names without a reason, looser than
+    is usual for their type."""
+    checks = [check for pair in valid(pairs) for check in pair.checks if check.loosened is not None]
+    for side in (side.name for side in case.sides if not case.check.reason):
+        found = [check for check in checks if side in check.sides]
+        if found:
+            error, usual = max(c.max_error or 0.0 for c in found), min(c.loosened or 0.0 for c in found)
+            values = {"side": side, "error": error, "declared": case.check.rtol, "usual": usual}
+            yield Note("tolerance_used", values)
+
+
 def refused(notes: Sequence[Note], *, sides: Sequence[str], metric: str) -> Note | None:
     """What strict mode refuses a comparison of ``sides`` for: the first of these notes without a reason that is about
     one of them; None where there is none."""

@@ -87,6 +87,7 @@ def worst_check(replies: Sequence[CompareReply], side: str) -> CheckResult:
         compared=worst.compared,
         detail=f"{who}: {worst.detail}" if worst.detail else "",
         max_error=max(errors, default=None),
+        loosened=min((r.loosened for r in replies if r.loosened is not None), default=None),
         sides=(side,),
         audits=worst.audits,
         changes=worst.changes,

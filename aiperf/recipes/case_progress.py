@@ -17,7 +17,7 @@ from aiperf.analysis.memory import elsewhere_notes
 from aiperf.analysis.outside import cpu_time_notes, first_notes, phase_notes
 from aiperf.analysis.program_notes import program_notes
 from aiperf.analysis.recompute import case_limits
-from aiperf.analysis.unverified import unverified_notes
+from aiperf.analysis.unverified import tolerance_notes, unverified_notes
 from aiperf.records import Case, CaseRecord, Failure, Note, Pair, Result
 from aiperf.settings import Settings
 
@@ -122,7 +122,7 @@ def _notes(state: CaseProgress) -> tuple[Note, ...]:
     )
     outside = (*phase_notes(state.pairs, state.case), *cpu_time_notes(state.pairs, state.case, state.results))
     outside = (*outside, *first_notes(state.pairs, state.case), *elsewhere_notes(state.pairs, state.case))
-    built = (*built, *outside, *unverified_notes(state.pairs, state.case))
+    built = (*built, *outside, *tolerance_notes(state.pairs, state.case), *unverified_notes(state.pairs, state.case))
     return tuple(note for note in (state.ending, *moved, *built) if note is not None)
 
 

@@ -135,6 +135,8 @@ class CheckResult:
     """Those of them that were compared one by one, the others by digests that the sides made themselves."""
     code: str = ""
     """load: the reason code of the verdict."""
+    loosened: float | None = None
+    """The usual relative tolerance of its type that an output misses, where the check names a looser one."""
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,9 @@ from aiperf.worker.closeness import within
 from aiperf.worker.octets import Found, Handed, is_as_shown, left_unwritten, same_bytes, seen_bytes, worst_seen
 
 _MIB = 1 << 20
+_BOTH = 2
+"""An error within a tolerance is at most so many times it: the element's own share, and that of the root mean square.
+"""
 
 
 @dataclass
@@ -25,6 +28,8 @@ class _Tally:
     """What is found while outputs are compared, besides the first fault."""
 
     errors: list[float] = field(default_factory=list)
+    loosened: list[float] = field(default_factory=list)
+    """Usual tolerances of types that an output misses, where the check names a looser one."""
     changes: dict[str, OutputChange] = field(default_factory=dict)
     whole: int = 0
     seen: int = 0
@@ -68,6 +73,7 @@ def compare(ours: Sequence[Handed], theirs: Sequence[Handed], check: Check, name
         compared=compared + _looked_at(tally) if check.kind != "named" and not detail else compared,
         detail=detail,
         max_error=tally.max_error,
+        loosened=min(tally.loosened, default=None),
         audits=len(ours),
         changes=tuple(tally.changes.values()),
         output_bytes=tally.whole,
@@ -202,7 +208,8 @@ class _Pair:
     def _within(self, name: str, base: Found, mine: Found, *, same: bool) -> tuple[str, float | None]:
         """Two arrays against each other, and against their truth where the check asks for that."""
         a, b = base.values(), mine.values()
-        rtol = self._check.rtol if self._check.rtol is not None else RTOL.get(base.claim.dtype, 0.0)
+        usual = RTOL.get(base.claim.dtype, 0.0)
+        rtol = self._check.rtol if self._check.rtol is not None else usual
         pairs = [] if same else [(name, a, b, self._first)]
         if self._check.reference:
             truth = self._base.reference(name)
@@ -218,6 +225,8 @@ class _Pair:
             worst = max(worst, error)
             if detail:
                 return f"{what} {detail}", worst
+        if rtol > usual and worst > _BOTH * usual:
+            self._tally.loosened.append(usual)
         return "", worst
 
 

@@ -7,8 +7,8 @@ from analysis_maker import SETTINGS, make_case, make_pair, make_pairs, make_run
 
 from aiperf.analysis.notes import note_sentence
 from aiperf.analysis.recompute import conclude, recompute
-from aiperf.analysis.unverified import unexplained, unverified_notes
-from aiperf.records import CaseRecord, Coverage, Note
+from aiperf.analysis.unverified import tolerance_notes, unexplained, unverified_notes
+from aiperf.records import CaseRecord, CheckResult, Coverage, Note
 
 D = [0.051, 0.043, 0.060, 0.048, 0.055, 0.039]
 
@@ -142,3 +142,17 @@ def test_a_stored_case_is_concluded_again_as_strictly_as_it_was():
     record = CaseRecord(case=make_case(), status="measured", pairs=tuple(pairs), strict=True)
     assert recompute(record, pairs, width=0.01)[0].verdict.reason == "unverified"
     assert recompute(replace(record, strict=False), pairs, width=0.01)[0].verdict.word == "improved"
+
+
+def test_an_error_that_only_the_stated_tolerance_lets_pass_is_told_unless_the_scenario_says_why():
+    loose = CheckResult(True, "after with before", max_error=0.004, sides=("after",), loosened=1e-4)
+    pairs = [replace(pair, checks=(loose,)) for pair in pairs_of()]
+    case = make_case()
+    case = replace(case, check=replace(case.check, kind="tolerance", rtol=0.01))
+    (note,) = tolerance_notes(pairs, case)
+    assert note_sentence(note) == (
+        "outputs of after are off by up to 0.004: within the tolerance of 0.01 that the scenario names, "
+        "beyond the 0.0001 that is usual for their type"
+    )
+    assert not list(tolerance_notes(pairs, replace(case, check=replace(case.check, reason="half precision"))))
+    assert not list(tolerance_notes(pairs_of(), case))

@@ -389,3 +389,12 @@ def test_bytes_of_bfloat16_and_of_8_bit_floats_are_compared_as_numbers():
         answer = held(shot(out=rough), shot(out=(x * 1.5).to(dtype)))
         assert 0.2 < answer.max_error < 0.8
         assert not answer.passed
+
+
+@pytest.mark.parametrize(("off", "loosened"), [(5e-3, 1e-4), (1e-6, None)])
+def test_an_output_that_passes_only_by_a_stated_tolerance_tells_the_usual_one(base, off, loosened):
+    other = (base * (1 + off)).astype(base.dtype)
+    stated = held(shot(out=base), shot(out=other), Check("tolerance", rtol=0.01))
+    assert stated.passed
+    assert stated.loosened == loosened
+    assert held(shot(out=base), shot(out=base), Check("tolerance", rtol=0.01)).loosened is None
