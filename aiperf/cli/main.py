@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import importlib
 import os
 import sys
@@ -92,6 +93,9 @@ class _Commands(typer.core.TyperGroup):
         entry = COMMANDS[cmd_name]
         single = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
         function = getattr(importlib.import_module(f"aiperf.cli.{entry.module}"), entry.function)
+        if not gc.isenabled():  # as __main__ left it: what was imported stays, and need not be looked through
+            gc.freeze()
+            gc.enable()
         single.command(cmd_name, epilog=help_epilog(cmd_name), context_settings=_HELP)(function)
         command = typer.main.get_command(single)
         _speak_plainly(command)
