@@ -110,15 +110,17 @@ def history_view_of(found: Sequence[NodeHistory], *, about: Sequence[str]) -> Pr
 
 
 def batch_lines(times: Mapping[str, Mapping[int, float]], nodes: int) -> list[str]:
-    """What the nodes take together, by how many they are; nothing where only pairs were measured."""
+    """What the nodes take together, by how many they are; and of a fleet too small to name one by it, that."""
     lines = []
     for metric, by_size in times.items():
         if max(by_size) > 2:
             shown = [
-                f"{format_value(seconds, 's')} {f'all {size}' if size == nodes else f'{size} nodes'}"
+                f"{'all ' if size == nodes else ''}{size} nodes {format_value(seconds, 's')}"
                 for size, seconds in by_size.items()
             ]
-            lines.append(f"{metric} by how many take part (median; accuses nobody): {', '.join(shown)}")
+            lines.append(f"{metric}: {', '.join(shown)} (medians; more than 2 together name no node)")
+        if nodes < 4:
+            lines.append(f"{metric} is undecided: of {nodes} nodes nobody can say which one makes it slow")
     return lines
 
 
