@@ -32,7 +32,7 @@ from aiperf.units import format_percent
 _ALONE = (
     Side("copy", workload="peaks.cpu_stream", params={"way": "copy", "size": 64 << 20}),
     Side("gemm", workload="peaks.cpu_gemm_fp32", params={"n": 512}),
-    Side("disk", workload="peaks.disk_read", params={"own": True, "size": 32 << 20}),
+    Side("disk", workload="peaks.disk_read", params={"own": True, "size": 8 << 20, "block": 1 << 20}),
 )
 """What every node measures by itself."""
 _CARD = (
