@@ -71,11 +71,13 @@ def judge(readings: Iterable[SurveyReading], nodes: int, *, threshold: float) ->
     """A verdict on each of ``nodes`` nodes by every metric, and on the links that are not ok by metrics of pairs.
 
     ``threshold``: the deficit that matters, as a share. slow: the whole interval lies beyond it; ok: below it. A node
-    without a reading is unreachable. The intervals hold for all verdicts of a session together.
+    without a reading is unreachable. The intervals hold for all verdicts of a session together. Batches of more than
+    two nodes say nothing of one of them: each node is in too few for that.
     """
     by_metric: dict[str, list[SurveyReading]] = defaultdict(list)
     for reading in readings:
-        by_metric[reading.metric].append(reading)
+        if len(reading.nodes) <= 2:
+            by_metric[reading.metric].append(reading)
     delta = math.log1p(threshold)
     found: list[SurveyVerdict] = []
     for metric, own in by_metric.items():
@@ -114,6 +116,17 @@ def pair_times(readings: Iterable[SurveyReading], metric: str) -> dict[tuple[int
         for pair, log in own:
             times[pair].append(log - middle)
     return {pair: median(values) for pair, values in sorted(times.items())}
+
+
+def times_by_size(readings: Iterable[SurveyReading]) -> dict[str, dict[int, float]]:
+    """Seconds of what nodes do together, in the middle of all readings, by metric and by how many nodes they were."""
+    found: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for one in readings:
+        if len(one.nodes) > 1:
+            found[one.metric][len(one.nodes)].append(one.seconds)
+    return {
+        metric: {size: median(times) for size, times in sorted(by_size.items())} for metric, by_size in found.items()
+    }
 
 
 def _unreachable(metric: str, node: int) -> SurveyVerdict:

@@ -9,7 +9,7 @@ import functools
 import os
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,9 @@ from aiperf.cli.options import Command, in_results, parts_of_line
 from aiperf.cli.slurm import job_again
 from aiperf.errors import Exit, Fault, UserError, usage
 from aiperf.launch.environment import TYPED_VARIABLE
+from aiperf.launch.nodes.place import read_place
 from aiperf.recipes.run import RunOutcome
+from aiperf.records import RunRecord
 from aiperf.report.layout.formats import OutputFormat
 from aiperf.store.read import open_run
 
@@ -62,6 +64,7 @@ def _go_on(name: str, *, results: Path) -> None:
         again = shlex.join(["aiperf", command, "--resume", str(run.folder.resolve())])
         what = f"{record.run} was begun in {record.cwd}, and what was typed there may mean something else here."
         raise usage(what, f"Type: cd {shlex.quote(record.cwd)} && {again}", where="--resume")
+    _refuse_without_launcher(stored, typed, record, name)
     _Again.active = True
     try:
         app([*before, command, *stored, *typed])
@@ -73,6 +76,21 @@ def _go_on(name: str, *, results: Path) -> None:
         raise UserError([*error.faults, Fault("--resume", what, "Go on in a folder with the same files.")]) from None
     finally:
         _Again.active = False
+
+
+def _refuse_without_launcher(stored: Sequence[str], typed: Sequence[str], record: RunRecord, name: str) -> None:
+    """Raise UserError where a run over nodes is to go on without what starts a process on each of them."""
+    if not any(word.partition("=")[0] == "--launcher" for word in (*stored, *typed)):
+        return
+    try:
+        read_place()
+    except UserError:
+        count = len(record.nodes) + 1
+        where = f"on {count} nodes" if count > 1 else "on the nodes of a job"
+        again = f"Type: aiperf {record.command} --resume {name} --slurm -N {max(2, count)}"
+        raise usage(
+            f"{record.run} was begun {where}.", f"{again}, or start it by the same launcher.", "--resume"
+        ) from None
 
 
 def resume_lines(outcome: RunOutcome, command: str, form: OutputFormat, results: Path) -> list[str]:

@@ -22,7 +22,7 @@ import yaml
 from aiperf.cli.options import Command, in_results, parts_of_line, refuse_beside, time_of, with_options
 from aiperf.errors import Exit, UserError, usage
 from aiperf.launch.nodes.links import require_space
-from aiperf.launch.nodes.slurm import SlurmJob, State, Submitted, in_allocation, minutes, run_here, submit
+from aiperf.launch.nodes.slurm import SlurmJob, State, Submitted, in_allocation, minutes, nodes_held, run_here, submit
 from aiperf.units import format_duration
 
 if TYPE_CHECKING:
@@ -133,12 +133,14 @@ def _elsewhere(asked: _SlurmAsked, results: Path, *, spreads: bool, quiet: bool)
         return _bring_home(Submitted(asked.collect, results), results, quiet=quiet)
     if asked.job.nodes > 1 and not spreads:
         raise usage("takes one node.", "Leave -N out.", "--nodes")
+    held = nodes_held() if spreads and in_allocation() else 1
+    wanted = replace(asked.job, nodes=asked.job.nodes or held or 1)
     before, name, more = parts_of_line(["aiperf", *without_slurm(sys.argv[1:])])
     command, typed = [sys.executable, "-m", "aiperf", *before, name], shlex.join(["aiperf", *sys.argv[1:]])
-    more += ["--launcher", "env"] if asked.job.nodes > 1 else []
+    more += ["--launcher", "env"] if wanted.nodes > 1 else []
     if in_allocation():
-        return run_here(asked.job, [*command, *more], typed=typed)
-    job = submit(asked.job, command, more, results, typed=typed)
+        return run_here(wanted, [*command, *more], typed=typed)
+    job = submit(wanted, command, more, results, typed=typed)
     if asked.detach:
         again = in_results(f"aiperf {name} --collect {job.number}", results)
         print(f"job {job.number} is submitted; collect its table with: {again}")
@@ -192,7 +194,13 @@ def _bring_home(job: Submitted, results: Path, *, quiet: bool) -> int:
         print(f"when there is room, {way}", file=sys.stderr)
         raise
     if not job.err.is_file():
+        if state.word == "CANCELLED" and not run:
+            print(f"job {job.number} was cancelled before it began", file=sys.stderr)
+            return Exit.INTERRUPTED
         what = f"job {job.number} left nothing in {job.stem.parent}."
+        if not state.word:
+            hint = "Look at its number, and name the folder of its results with --results."
+            raise usage(f"Slurm knows it no longer, and {what}", hint, "--collect")
         raise usage(what, "Does every node see it? Choose a folder on a shared file system.", "--results")
     what = f"job {job.number} ended before its command: {state.word or 'unknown'}"
     print(f"{what}; {way}", file=sys.stderr)

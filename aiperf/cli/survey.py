@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from aiperf.analysis.survey import pair_times, survey_verdicts
+from aiperf.analysis.survey import pair_times, survey_verdicts, times_by_size
 from aiperf.analysis.survey_history import node_histories, verdicts_by_node
 from aiperf.cli.defaults import InForce
 from aiperf.cli.kubernetes import with_kubernetes
@@ -40,7 +40,7 @@ from aiperf.recipes.survey import SurveyRequest, run_survey
 from aiperf.records.surveyed import PAIR_METRIC
 from aiperf.report.html.listing_page import survey_html
 from aiperf.report.layout.formats import OutputFormat, print_in
-from aiperf.report.views.survey_table import history_view_of, survey_rows, survey_view
+from aiperf.report.views.survey_table import batch_lines, history_view_of, survey_rows, survey_view
 from aiperf.store.surveys import read_survey, read_surveys
 
 _Threshold = Annotated[float, typer.Option("--threshold", help="Deficit that matters, as a share, e.g. 0.03 for 3 %.")]
@@ -114,6 +114,7 @@ def survey(
         f"{names[one.node]} was lost at {one.when}, in round {one.round}; its numbers are of before · {one.why}"
         for one in found.lost
     ]
+    about += batch_lines(times_by_size(found.readings), len(found.nodes))
     about += [f"not measured: {reason}" for reason in found.skipped]
     shares = {pair: math.expm1(log) for pair, log in pair_times(found.readings, PAIR_METRIC).items()}
     view = survey_view(rows, names, on_slurm="SLURM_JOB_ID" in os.environ, about=about, pairs=shares)

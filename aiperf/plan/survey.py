@@ -1,4 +1,4 @@
-"""Which nodes measure with which partner in which round of a survey: disjoint pairs, other partners every time.
+"""Which nodes measure together in which round of a survey: disjoint pairs, other partners every time, then batches.
 
 What must not live here: measuring, statistics.
 """
@@ -9,8 +9,9 @@ import math
 import random
 from collections.abc import Sequence
 
-Round = tuple[tuple[int, int], ...]
-"""Pairs of nodes that measure at the same time; no node is in two of them."""
+Pairs = tuple[tuple[int, int], ...]
+Round = tuple[tuple[int, ...], ...]
+"""Pairs, or batches of more nodes, that measure at the same time; no node is in two of them."""
 
 _FEWEST_PARTNERS = 5
 
@@ -26,8 +27,28 @@ def partners(nodes: int) -> int:
     return min(nodes - 1, _FEWEST_PARTNERS + math.ceil(math.log2(max(2, nodes))))
 
 
-def survey_rounds(nodes: int, *, seed: int) -> tuple[Round, ...]:
-    """The rounds of a survey of ``nodes`` nodes, in the order in which they are measured.
+def survey_plan(nodes: int, *, seed: int) -> tuple[Round, ...]:
+    """Everything that a survey of ``nodes`` nodes measures together, in order: after each pass over the pairs disjoint
+    batches of 4, 8, and so on, drawn anew, then all nodes at once."""
+    pairs = survey_rounds(nodes, seed=seed)
+    each, draw = len(pairs) // repeats(nodes), random.Random(f"{seed}-batches")
+    plan: list[Round] = []
+    for start in range(0, len(pairs), each):
+        plan += [*pairs[start : start + each], *_batches(nodes, draw)]
+    return tuple(plan)
+
+
+def _batches(nodes: int, draw: random.Random) -> list[Round]:
+    sizes = [1 << power for power in range(2, nodes.bit_length()) if 1 << power < nodes]
+    rounds: list[Round] = []
+    for size in [*sizes, nodes] if nodes > 2 else []:
+        order = draw.sample(range(nodes), nodes)
+        rounds.append(tuple(tuple(sorted(order[i : i + size])) for i in range(0, nodes - size + 1, size)))
+    return rounds
+
+
+def survey_rounds(nodes: int, *, seed: int) -> tuple[Pairs, ...]:
+    """The rounds of pairs of a survey of ``nodes`` nodes, in the order in which they are measured.
 
     A tournament by the circle method, of which a large fleet plays some rounds: every node meets as many partners, none
     twice in one pass (an odd number of nodes leaves one out in each round). All passes play the same pairs, each in an
@@ -38,13 +59,13 @@ def survey_rounds(nodes: int, *, seed: int) -> tuple[Round, ...]:
     draw.shuffle(places)
     rounds = [_round(places, turn, nodes) for turn in range(len(places) - 1)]
     chosen = draw.sample(rounds, min(len(rounds), partners(nodes) + nodes % 2))
-    passes: list[Round] = []
+    passes: list[Pairs] = []
     for _ in range(repeats(nodes)):
         passes += draw.sample(chosen, len(chosen))
     return tuple(passes)
 
 
-def _round(places: Sequence[int], turn: int, nodes: int) -> Round:
+def _round(places: Sequence[int], turn: int, nodes: int) -> Pairs:
     fixed, moving = places[0], places[1:]
     turned = [fixed, *moving[turn:], *moving[:turn]]
     pairs = [(turned[i], turned[-1 - i]) for i in range(len(turned) // 2)]

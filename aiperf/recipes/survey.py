@@ -21,10 +21,10 @@ from aiperf.launch.scratch import Scratch
 from aiperf.launch.setup import setup_request
 from aiperf.launch.sides import Started
 from aiperf.plan.order import PairPlan
-from aiperf.plan.survey import Round, repeats, survey_rounds
+from aiperf.plan.survey import Round, repeats, survey_plan
 from aiperf.protocol.messages import FirstIterationRequest, LoadRequest, SetUpRequest, TurnRequest
 from aiperf.records import Case, Check, Measure, Side
-from aiperf.records.surveyed import PAIR_METRIC, LostNode, SurveyReading, SurveyRecord
+from aiperf.records.surveyed import CARD_PAIR_METRIC, PAIR_METRIC, LostNode, SurveyReading, SurveyRecord
 from aiperf.settings import Settings
 from aiperf.store.surveys import write_survey
 from aiperf.units import format_percent
@@ -32,7 +32,7 @@ from aiperf.units import format_percent
 _ALONE = (
     Side("copy", workload="peaks.cpu_stream", params={"way": "copy", "size": 64 << 20}),
     Side("gemm", workload="peaks.cpu_gemm_fp32", params={"n": 512}),
-    Side("disk", workload="peaks.disk_read", params={"own": True, "size": 32 << 20}),
+    Side("disk", workload="peaks.disk_read", params={"own": True, "size": 8 << 20, "block": 1 << 20}),
 )
 """What every node measures by itself."""
 _CARD = (
@@ -41,9 +41,10 @@ _CARD = (
     ("h2d", "peaks.h2d", {"size": 64 << 20}),
 )
 """What every node measures on each of its GPUs."""
-_NEEDED = ("copy", "gemm")
+_NEEDED = ("copy", "gemm", PAIR_METRIC)
 """Without these there is no survey; of the rest the record says why it was not measured."""
-_PAIR = {"size": 4 << 20}
+_TOGETHER = {PAIR_METRIC: {"size": 4 << 20, "backend": "gloo"}, CARD_PAIR_METRIC: {"size": 64 << 20, "backend": "nccl"}}
+"""What nodes measure together, in pairs and larger batches."""
 _SAMPLES = 5
 _SAMPLE_S = 0.02
 """Length aimed at for a sample."""
@@ -75,7 +76,7 @@ def run_survey(
         raise usage("a survey compares nodes, and there is one.", "Add --slurm -N 8, or --groups 4 to try it here.")
     if asked.slow and not 0 <= asked.slow[0] < len(names):
         raise usage(f"there is no node {asked.slow[0]} of {len(names)}.", "Count from 0.", "--slow")
-    rounds = survey_rounds(len(names), seed=asked.seed)
+    rounds = survey_plan(len(names), seed=asked.seed)
     area = settings.results.absolute() / FOLDER
     area.mkdir(parents=True, exist_ok=True)
     with Guardian() as guardian, Scratch(guardian, "run", area=area) as scratch, Scratch(guardian, "node") as own:
@@ -105,11 +106,11 @@ def run_survey(
 
 
 class _NotMeasured(Exception):
-    """A side cannot be set up on some node."""
+    """What a metric needs cannot be set up on some node."""
 
-    def __init__(self, side: str, why: str) -> None:
+    def __init__(self, metric: str, why: str) -> None:
         super().__init__(why)
-        self.side, self.why = side, why
+        self.metric, self.why = metric, why
 
 
 class _Battery:
@@ -121,8 +122,9 @@ class _Battery:
         self._asked, self._names, self._settings, self._scratch = asked, names, settings, scratch
         # On one host whoever measures has it to itself.
         self._alone = bool(asked.groups)
-        self._rounds: list[Round] = [(pair,) for each in rounds for pair in each] if self._alone else list(rounds)
-        self._sides = {each: f"{PAIR_METRIC}-{i}" for i, each in enumerate(dict.fromkeys(self._rounds))}
+        self._rounds: list[Round] = [(batch,) for each in rounds for batch in each] if self._alone else list(rounds)
+        self._places = {each: i for i, each in enumerate(dict.fromkeys(self._rounds))}
+        self._together = [PAIR_METRIC]
         self._here = list(range(len(names)))
         """The nodes that are not lost, by the rank of their process."""
         self._started: Started | None = None
@@ -144,6 +146,14 @@ class _Battery:
             for what, workload, params in _CARD:
                 self._own.append(Side(f"gpu{card}_{what}", workload=workload, params=params))
                 self._devices[self._own[-1].name] = f"cuda:{card}"
+        if not gpus[fewest]:
+            return
+        if self._asked.groups > gpus[fewest]:
+            # NCCL takes no two ranks on one GPU.
+            have = f"this host has {gpus[fewest]} for {self._asked.groups} groups"
+            self.skipped[CARD_PAIR_METRIC] = f"each group needs a GPU of its own, and {have}"
+        else:
+            self._together.append(CARD_PAIR_METRIC)
 
     def measure(
         self, host: HostFacts, guardian: Guardian, cluster: Nodes | None, note: Callable[[str], None]
@@ -158,9 +168,10 @@ class _Battery:
                 found = list(self._round(gang, number))
             except _NotMeasured as reason:
                 self.end()
-                self.skipped[reason.side] = reason.why
-                self._own = [side for side in self._own if side.name != reason.side]
-                note(f"{reason.side} is not measured: {reason.why}")
+                self.skipped[reason.metric] = reason.why
+                self._own = [side for side in self._own if side.name != reason.metric]
+                self._together = [metric for metric in self._together if metric != reason.metric]
+                note(f"{reason.metric} is not measured: {reason.why}")
             except LaunchFailed as error:
                 gang = None
                 self.end()
@@ -191,21 +202,26 @@ class _Battery:
         return new
 
     def _left(self, each: Round) -> list[list[int]]:
-        """The pairs of a round whose nodes are both there, as ranks."""
+        """The pairs of a round whose nodes are both there, and what is left of its batches, as ranks."""
         rank = {node: place for place, node in enumerate(self._here)}
-        return [[rank[one], rank[two]] for one, two in each if one in rank and two in rank]
+        left = [[rank[node] for node in batch if node in rank] for batch in each]
+        return [now for now, batch in zip(left, each, strict=True) if len(now) >= min(len(batch), 3)]
+
+    def _joint_sides(self) -> Iterator[Side]:
+        for metric in self._together:
+            for each, place in self._places.items():
+                if left := self._left(each):
+                    params = {**_TOGETHER[metric], "batches": left}
+                    yield Side(f"{metric}-{place}", workload="comm.batches", params=params)
 
     def _open(self, host: HostFacts, guardian: Guardian, cluster: Nodes | None) -> Gang:
         """A process on every node that is there, with all sides set up."""
         limits, asked, nodes = self._settings.limits, self._asked, len(self._here)
-        pairs = [
-            Side(name, workload="comm.pairs", params={**_PAIR, "pairs": self._left(each)})
-            for each, name in self._sides.items()
-            if self._left(each)
-        ]
         slow, over = asked.slow[1] if asked.slow else 0.0, 1 if self._alone else nodes
         slowed = self._here.index(asked.slow[0]) if asked.slow and asked.slow[0] in self._here else -1
-        sides = tuple(replace(side, ranks=nodes, nodes=over, slowdown=slow) for side in (*self._own, *pairs))
+        sides = tuple(
+            replace(side, ranks=nodes, nodes=over, slowdown=slow) for side in (*self._own, *self._joint_sides())
+        )
         measure, check = Measure(clock="wall", isolation="in_process"), Check("none", reason="nothing is compared")
         case = Case("survey", "survey", "survey", "", sides, measure=measure, check=check)
         plan = PairPlan(case, 0, tuple(side.name for side in sides), asked.seed)
@@ -216,29 +232,32 @@ class _Battery:
         gang.collect(LoadRequest, limit=limits.setup)
         for side in sides:
             request = setup_request(case, side, seed=asked.seed, delta=0.02, folder=started.folder)
-            device = self._devices.get(side.name, request.device)
+            # Of a node its first GPU, of groups on one host one GPU each.
+            card = "cuda" if _metric_of(side.name) == CARD_PAIR_METRIC else request.device
+            device = self._devices.get(side.name, card)
             self._set_up(gang, replace(request, slow_rank=slowed, device=device))
         for side in sides:
             if side.name not in self._iterations:
-                ranks = sorted(rank for pair in side.params.get("pairs", ()) for rank in pair) or list(range(nodes))
+                ranks = sorted(rank for one in side.params.get("batches", ()) for rank in one) or list(range(nodes))
                 self._iterations[side.name] = self._fitting(gang, side.name, ranks)
         return gang
 
     def _set_up(self, gang: Gang, request: SetUpRequest) -> None:
         """Raises _NotMeasured where a node cannot run what is not needed, and LaunchFailed."""
-        limits, side = self._settings.limits, request.side
+        limits, side, metric = self._settings.limits, request.side, _metric_of(request.side)
         try:
             gang.send(request)
             replies = gang.collect(SetUpRequest, limit=limits.setup)
             gang.command(FirstIterationRequest(side), limit=limits.warmup)
         except LaunchSkipped as reason:
-            raise _NotMeasured(side, str(reason)) from None
+            raise _NotMeasured(metric, str(reason)) from None
         except LaunchFailed as error:
             failed = error.failure
-            if failed.kind != "error" or side in (*_NEEDED, *self._sides.values()):
+            # Of ranks that join, one may fail and leave the others waiting.
+            if failed.kind not in ("error", "hang") or metric in _NEEDED:
                 raise
             where = f"{self._names[self._here[failed.rank]]}: " if failed.rank is not None else ""
-            raise _NotMeasured(side, f"{where}{failed.message}") from None
+            raise _NotMeasured(metric, f"{where}{failed.message}") from None
         if any(reply.prepares for reply in replies):
             self._iterations[side] = 1
 
@@ -249,25 +268,27 @@ class _Battery:
 
     def _round(self, gang: Gang, number: int) -> Iterator[SurveyReading]:
         each = self._rounds[number]
-        pairs, here = self._left(each), self._here
-        if not pairs:
+        batches, here = self._left(each), self._here
+        if not batches:
             return
-        everyone = sorted(rank for pair in pairs for rank in pair) if self._alone else list(range(len(here)))
-        for side in (side.name for side in self._own):
+        everyone = sorted(rank for batch in batches for rank in batch) if self._alone else list(range(len(here)))
+        of_pairs = [len(one[0]) == 2 for one in self._rounds[: number + 1]]
+        due = of_pairs[-1] and (not self._alone or (sum(of_pairs) - 1) % len(self._names) == 0)
+        for side in (side.name for side in self._own if due):
             count = self._iterations[side]
             # Where groups share a host, each has the whole of it for its turn.
-            turns = [[rank] for rank in range(len(here))] if self._alone else [everyone]
-            for ranks in turns if not self._alone or number % len(self._names) == 0 else []:
+            for ranks in [[rank] for rank in range(len(here))] if self._alone else [everyone]:
                 for rank, wall in zip(ranks, self._turn(gang, side, ranks, count), strict=True):
                     yield SurveyReading(side, number, (here[rank],), median(wall) / count)
-        name = self._sides[each]
-        count = self._iterations[name]
-        walls = dict(zip(everyone, self._turn(gang, name, everyone, count), strict=True))
-        for one, two in pairs:
-            both = [max(pair) for pair in zip(walls[one], walls[two], strict=True)]
-            # Pairs that measure one after the other are compared within a pass over all of them.
-            place = number * repeats(len(self._names)) // len(self._rounds) if self._alone else number
-            yield SurveyReading(PAIR_METRIC, place, (here[one], here[two]), median(both) / count)
+        # Pairs that measure one after the other are compared within a pass over all of them.
+        place = number * repeats(len(self._names)) // len(self._rounds) if self._alone else number
+        for metric in self._together:
+            name = f"{metric}-{self._places[each]}"
+            count = self._iterations[name]
+            walls = dict(zip(everyone, self._turn(gang, name, everyone, count), strict=True))
+            for batch in batches:
+                slowest = [max(sample) for sample in zip(*(walls[rank] for rank in batch), strict=True)]
+                yield SurveyReading(metric, place, tuple(here[rank] for rank in batch), median(slowest) / count)
 
     def _turn(self, gang: Gang, side: str, ranks: list[int], count: int) -> list[tuple[float, ...]]:
         request = TurnRequest(side, 1, _SAMPLES, count, False)
@@ -281,6 +302,11 @@ class _Battery:
         if self._started is not None:
             self._started.end()
         self._started = None
+
+
+def _metric_of(side: str) -> str:
+    """The metric that a side reads: ``all_reduce`` of ``all_reduce-3``."""
+    return side.partition("-")[0]
 
 
 def _now() -> str:

@@ -8,17 +8,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 PAIR_METRIC = "all_reduce"
-"""The metric of two nodes together."""
+"""The metric of nodes together, over Gloo."""
+CARD_PAIR_METRIC = "gpu_all_reduce"
+"""The same between their first GPUs, over NCCL."""
 
 
 @dataclass(frozen=True)
 class SurveyReading:
-    """One reading: seconds of the same work on a node, or on two together."""
+    """One reading: seconds of the same work on a node, or on several together."""
 
     metric: str
     round: int
     nodes: tuple[int, ...]
-    """One node, or the two ends of a link."""
+    """One node, the two ends of a link, or a batch of more."""
     seconds: float
 
 

@@ -21,7 +21,7 @@ from aiperf.report.book_words import row_sentences
 from aiperf.report.explain_clock import clock_sentences
 from aiperf.report.explain_facts import fact_sentences
 from aiperf.report.explain_gpu import gpu_sentences
-from aiperf.report.explain_host import meanwhile_sentences, placement_sentences
+from aiperf.report.explain_host import meanwhile_sentences, placement_sentences, rank_sentences
 from aiperf.report.explain_outside import outside_sentences
 from aiperf.report.layout.text import clean_keep, wrap
 from aiperf.report.mechanism import mechanism_sentences
@@ -141,6 +141,9 @@ def reproduce(run: RunRecord, record: CaseRecord) -> list[str]:
     said = [f"The run: {shlex.join(['aiperf', *run.argv[1:]])}"] if run.argv else []
     command = reproduce_command(run, record)
     said += [f"The case: {command}"] if command else []
+    if run.nodes:
+        count = len(run.nodes) + 1
+        said.append(f"It ran on {count} nodes: run it with --slurm -N {count}, or through a launcher (--launcher env).")
     return said if run.known else [*said, "The run's own record is damaged: its seed and command line are unknown."]
 
 
@@ -232,6 +235,7 @@ def _measured(record: CaseRecord) -> list[str]:
     )
     said += program_sentences(record)
     said += placement_sentences(record)
+    said += rank_sentences(record)
     said += [_span(record), *_phases(record)]
     unsteady = Counter(r.side for p in used for r in p.runs if r.warmup and not r.warmup.steady)
     said += [f"{side} was not steady after its warm-up in {n} of {len(used)} pairs." for side, n in unsteady.items()]

@@ -13,7 +13,7 @@ from typing import Any
 
 from aiperf.host.placement import format_cpus
 from aiperf.records import CaseRecord, Pair
-from aiperf.report.numbers import DASH
+from aiperf.report.numbers import DASH, format_change
 from aiperf.units import format_bytes, format_percent, format_rate, format_time, significant
 
 ALL = ""
@@ -109,6 +109,26 @@ def placement_sentences(record: CaseRecord) -> list[str]:
     if any(threads.values()):
         counts = ", ".join(f"{s} {'/'.join(sorted({str(n) for n in found}))}" for s, found in threads.items() if found)
         said.append(f"Threads of torch on the CPU: {counts}.")
+    return said
+
+
+def rank_sentences(record: CaseRecord) -> list[str]:
+    """Say of ranks which was slowest and by how much, and of several nodes how each stood; empty without ranks."""
+    used = [p for p in record.pairs if not p.void]
+    ranks, nodes = list[str](), list[str]()
+    for side in (side.name for side in record.case.sides):
+        runs = [run for pair in used for run in pair.runs if run.side == side and run.slowest_rank is not None]
+        if not runs:
+            continue
+        rank, count = Counter(run.slowest_rank for run in runs).most_common(1)[0]
+        over = statistics.median(run.skew or 1.0 for run in runs) - 1
+        ranks.append(f"{side} rank {rank} in {count} of {len(runs)} pairs, {format_percent(over)} over the median rank")
+        names = dict.fromkeys(name for run in runs for name in run.node_skew)
+        own = {name: statistics.median(run.node_skew[name] for run in runs if name in run.node_skew) for name in names}
+        nodes += [f"{side} {', '.join(f'{name} {format_change(skew - 1)}' for name, skew in own.items())}"] * bool(own)
+    said = [f"Slowest rank: {'; '.join(ranks)}."] if ranks else []
+    # A collective makes ranks wait for each other: who was late is not seen in times that end together.
+    said += [f"Each node's slowest rank against the median of all ranks: {'; '.join(nodes)}."] if nodes else []
     return said
 
 

@@ -9,7 +9,7 @@ from statistics import median
 
 import pytest
 
-from aiperf.analysis.survey import SurveyVerdict, judge
+from aiperf.analysis.survey import SurveyVerdict, judge, times_by_size
 from aiperf.plan.survey import survey_rounds
 from aiperf.records.surveyed import SurveyReading
 
@@ -111,6 +111,16 @@ def test_a_node_without_readings_is_unreachable_and_judges_nobody():
     others = {key: word for key, word in judged.items() if 7 not in key[1]}
     assert [word for (metric, _), word in others.items() if metric == "gemm"].count("ok") >= 5
     assert set(others.values()) <= {"ok", "undecided"}
+
+
+def test_batches_of_more_than_two_nodes_accuse_nobody_and_are_told_by_their_size():
+    pairs = session(4)
+    batches = [SurveyReading("all_reduce", 40, (0, 1, 2, 3), seconds) for seconds in (2.0, 3.0, 9.0)]
+    assert judge([*pairs, *batches], NODES, threshold=0.03) == judge(pairs, NODES, threshold=0.03)
+    found = times_by_size([*pairs, *batches])
+    assert found.keys() == {"all_reduce"}
+    assert found["all_reduce"][4] == 3.0
+    assert found["all_reduce"][2] == median(one.seconds for one in pairs if len(one.nodes) == 2)
 
 
 def test_a_deficit_about_as_large_as_the_threshold_is_undecided():

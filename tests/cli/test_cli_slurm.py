@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import stat
@@ -211,6 +212,56 @@ def test_the_command_of_a_job_has_none_of_the_options_of_slurm():
     ]
     assert without_slurm(argv) == ["run", "a", "b", "-q", "--seed", "3"]
     assert without_slurm(["run", "-N2", "a", "--", "--slurm"]) == ["run", "a", "--", "--slurm"]
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "said"),
+    [
+        ("CANCELLED||None", 130, "job 17 was cancelled before it began\n"),
+        ("", 2, "--collect: Slurm knows it no longer, and job 17 left nothing in "),
+    ],
+)
+def test_a_job_that_left_nothing_says_why(cluster, user, tmp_path, state, code, said):
+    cluster(state=state)
+    scontrol = tmp_path / "bin" / "scontrol"
+    scontrol.write_text("#!/bin/sh\nexit 0\n")
+    scontrol.chmod(0o755)
+    done = user.types("run", "--collect", "17", "--results", str(tmp_path))
+    assert (done.code, done.out, said in done.err) == (code, "", True), done.err
+
+
+@pytest.mark.parametrize(
+    ("line", "nodes", "spread"),
+    [(("run", "x"), 3, True), (("run", "x", "-N", "2"), 2, True), (("ab", "a", "b"), 1, False)],
+)
+def test_inside_an_allocation_all_nodes_are_used_unless_told_how_many(
+    cluster, user, tmp_path, monkeypatch, line, nodes, spread
+):
+    cluster()
+    monkeypatch.setenv("SLURM_JOB_ID", "9")
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "3")
+    srun = tmp_path / "bin" / "srun"
+    srun.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path / "ran"}; exit 5\n')
+    srun.chmod(0o755)
+    assert user.types(*line, "--slurm", "--results", str(tmp_path)).code == 5
+    ran = (tmp_path / "ran").read_text().split("\n")
+    assert (f"--nodes={nodes}" in ran, "--launcher" in ran) == (True, spread)
+    assert not (tmp_path / "asked").exists(), "nothing is submitted"
+    few = user.types("run", "x", "--slurm", "-N", "4", "--results", str(tmp_path))
+    assert (few.code, "--nodes: this allocation holds 3 of 4 nodes." in few.err) == (2, True)
+
+
+def test_a_run_over_nodes_cannot_go_on_without_them_and_it_says_how(user, monkeypatch):
+    user.runs("tiny.yaml")
+    (file,) = (user.folder / "results").glob("2*/run.json")
+    record = json.loads(file.read_text())
+    record["argv"] += ["--launcher", "env"]
+    record["nodes"] = [{"node": "n2"}, {"node": "n3"}]
+    file.write_text(json.dumps(record))
+    done = user.types("run", "--resume", "latest", "--results", str(user.folder / "results"))
+    assert done.code == 2
+    assert f"{file.parent.name} was begun on 3 nodes." in done.err
+    assert "Type: aiperf run --resume latest --slurm -N 3, or start it by the same launcher." in done.err
 
 
 def test_how_a_job_fares_in_a_few_words():

@@ -124,3 +124,14 @@ def test_pairs_are_a_square_of_per_cents_and_a_heat_map_on_the_page(user):
     assert page.count("n1 – n3: +50.0 %") == 1
     assert page.count('fill-opacity="1.00"') == 2
     assert "<n4>" not in page
+
+
+def test_batches_are_told_by_their_size_and_a_fleet_too_small_for_a_verdict_by_pairs_says_so(user):
+    times = {(0, 1): 0.001, (0, 2): 0.001, (1, 2): 0.001, (0, 1, 2): 0.0025}
+    readings = tuple(SurveyReading("all_reduce", turn, nodes, t) for turn in range(3) for nodes, t in times.items())
+    file = user.folder / "survey.json"
+    file.write_text(json.dumps(asdict(SurveyRecord(NAMES, 1, 0.03, readings))))
+    done = user.types("survey", "--from", str(file))
+    assert "all_reduce: 2 nodes 1.00 ms, all 3 nodes 2.50 ms (medians; more than 2 together name no node)" in done.out
+    assert "all_reduce is undecided: of 3 nodes nobody can say which one makes it slow" in done.out
+    assert {row["node"] for row in json.loads(user.types("survey", "--from", str(file), "--json").out)} == set(NAMES)

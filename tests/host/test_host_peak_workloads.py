@@ -121,6 +121,21 @@ def test_a_disk_read_reads_every_block_of_its_file(context, threads, direct):
     workload.close()
 
 
+def test_a_ranks_own_file_is_a_new_one_before_every_step_and_the_one_that_is_read(context, monkeypatch):
+    workload = peaks.disk_read(context, size=2 * MIB, block=MIB, threads=1, own=True)
+    path, seen = context.scratch / f"peak-{2 * MIB}.bin", list[tuple[int, bytes]]()
+    monkeypatch.setattr(peaks, "_PLACES", 3)
+    for turn in range(6):
+        workload.prepare()
+        path.write_bytes(bytes([turn]) * 2 * MIB)
+        workload.step()
+        seen.append((path.stat().st_ino, workload.outputs()["block"].tobytes()[:2]))
+    assert [block for _, block in seen] == [bytes([turn] * 2) for turn in range(6)]
+    assert len({number for number, _ in seen[:4]}) == 4
+    assert len(list(context.scratch.iterdir())) == 4
+    workload.close()
+
+
 def test_a_disk_read_on_memory_is_skipped_with_the_reason(tmp_path, monkeypatch):
     monkeypatch.setattr(peaks, "_file_system", lambda folder: "tmpfs")
     with pytest.raises(SkipSide, match="on tmpfs: memory, not a disk"):

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from aiperf.plan.survey import partners, repeats, survey_rounds
+from aiperf.plan.survey import partners, repeats, survey_plan, survey_rounds
 
 
 @pytest.mark.parametrize("nodes", [2, 3, 4, 5, 8, 9, 16, 64])
@@ -36,3 +36,22 @@ def test_each_doubling_of_a_fleet_adds_as_many_rounds_and_64_nodes_have_fewer_th
     rounds = [len(survey_rounds(n, seed=0)) for n in (16, 32, 64, 128)]
     assert rounds[2] < 45
     assert len({b - a for a, b in pairwise(rounds)}) == 1
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 4, 5, 9, 64])
+def test_after_each_pass_over_the_pairs_come_disjoint_batches_of_every_power_of_two_and_all_nodes(nodes):
+    plan = survey_plan(nodes, seed=1)
+    batches = [each for each in plan if len(each[0]) > 2]
+    assert [each for each in plan if len(each[0]) == 2] == list(survey_rounds(nodes, seed=1))
+    sizes = [len(each[0]) for each in batches[: len(batches) // 3]]
+    assert sizes == {2: [], 3: [3], 4: [4], 5: [4, 5], 9: [4, 8, 9], 64: [4, 8, 16, 32, 64]}[nodes]
+    assert [len(each[0]) for each in batches] == 3 * sizes
+    for each in batches:
+        members = [node for batch in each for node in batch]
+        assert len(set(members)) == len(members) == nodes // len(each[0]) * len(each[0])
+    assert nodes == 2 or plan[-1] == (tuple(range(nodes)),)
+
+
+def test_batches_have_other_members_in_every_pass():
+    batches = [each for each in survey_plan(64, seed=1) if len(each[0]) == 4]
+    assert len(set(batches)) == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,8 +29,11 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes |= {"disk": {"own": True, "size": 1 << 20, "block": 1 << 18}}
     alone = tuple(Side(side.name, workload=side.workload, params=sizes[side.name]) for side in survey_module._ALONE)
     monkeypatch.setattr(survey_module, "_ALONE", alone)
-    monkeypatch.setattr(survey_module, "_PAIR", {"size": 256 << 10})
+    monkeypatch.setitem(survey_module._TOGETHER, PAIR_METRIC, {"size": 256 << 10, "backend": "gloo"})
     monkeypatch.setattr(survey_module, "_SAMPLE_S", 0.004)
+
+
+HOST = replace(read_host(), gpus=())
 
 
 def kill_rank(rank: int) -> None:
@@ -43,11 +47,11 @@ def kill_rank(rank: int) -> None:
 def test_a_survey_reads_every_group_and_pair_three_times_and_names_the_slowed_one(tmp_path):
     asked = SurveyRequest(1, 0.03, groups=3, slow=(1, 3.0))
     said = []
-    survey, file = run_survey(asked, host=read_host(), settings=make_settings(tmp_path), cluster=None, note=said.append)
+    survey, file = run_survey(asked, host=HOST, settings=make_settings(tmp_path), cluster=None, note=said.append)
     alone = [reading for reading in survey.readings if reading.metric == "gemm"]
-    pairs = [reading.nodes for reading in survey.readings if reading.metric == PAIR_METRIC]
+    together = [reading.nodes for reading in survey.readings if reading.metric == PAIR_METRIC]
     assert {reading.nodes for reading in alone} == {(0,), (1,), (2,)}
-    assert sorted(pairs) == [(0, 1)] * 3 + [(0, 2)] * 3 + [(1, 2)] * 3
+    assert sorted(together) == [(0, 1)] * 3 + [(0, 1, 2)] * 3 + [(0, 2)] * 3 + [(1, 2)] * 3
     slowest = max(("copy", "gemm"), key=lambda m: next(
         one.deficit for one in survey_verdicts(survey) if (one.metric, one.nodes) == (m, (1,))
     ))  # fmt: skip
@@ -56,7 +60,7 @@ def test_a_survey_reads_every_group_and_pair_three_times_and_names_the_slowed_on
     assert deficits[(1,)] > 0.5
     assert (survey.nodes, survey.drill) == (("group0", "group1", "group2"), "group1 +300 %")
     assert survey_verdicts(read_survey(file)) == survey_verdicts(survey)
-    assert said[-1] == "round 9 of 9"
+    assert said[-1] == "round 12 of 12"
     disk = [reading for reading in survey.readings if reading.metric == "disk"]
     assert {reading.nodes for reading in disk} == {(0,), (1,), (2,)} or survey.skipped[0].startswith("disk: ")
     assert survey.skipped[-1] == "GPUs: no node has any"
@@ -68,11 +72,11 @@ def test_a_node_that_dies_in_mid_survey_is_unreachable_and_the_others_go_on(tmp_
 
     def kill_one(line: str) -> None:
         said.append(line)
-        if line == "round 2 of 9":
+        if line == "round 2 of 12":
             kill_rank(1)
 
     asked = SurveyRequest(1, 0.03, groups=3)
-    survey, file = run_survey(asked, host=read_host(), settings=make_settings(tmp_path), cluster=None, note=kill_one)
+    survey, file = run_survey(asked, host=HOST, settings=make_settings(tmp_path), cluster=None, note=kill_one)
     (lost,) = survey.lost
     assert (lost.node, lost.round) in {(1, 3), (1, 4)}
     assert any(line.startswith("group1 was lost in round") and "going on with 2 nodes" in line for line in said)
@@ -89,7 +93,7 @@ def test_what_a_node_cannot_run_is_left_out_with_its_reason_and_the_rest_is_meas
     monkeypatch.setattr(survey_module, "_ALONE", (*survey_module._ALONE[:2], broken))
     said = []
     asked = SurveyRequest(1, 0.03, groups=2)
-    survey, file = run_survey(asked, host=read_host(), settings=make_settings(tmp_path), cluster=None, note=said.append)
+    survey, file = run_survey(asked, host=HOST, settings=make_settings(tmp_path), cluster=None, note=said.append)
     assert survey.skipped == ("GPUs: no node has any", "disk: no GPU was given to this side")
     assert "disk is not measured: no GPU was given to this side" in said
     assert {reading.metric for reading in survey.readings} == {"copy", "gemm", PAIR_METRIC}
@@ -97,14 +101,39 @@ def test_what_a_node_cannot_run_is_left_out_with_its_reason_and_the_rest_is_meas
 
 
 def test_every_card_that_all_nodes_have_is_measured_and_the_others_are_named(tmp_path):
-    battery = survey_module._Battery(SurveyRequest(1, 0.03), ((0, 1),), ("n1", "n2"), make_settings(tmp_path), tmp_path)
+    battery = survey_module._Battery(
+        SurveyRequest(1, 0.03), (((0, 1),),), ("n1", "n2"), make_settings(tmp_path), tmp_path
+    )
     battery.count_cards([8, 2])
     metrics = [side.name for side in battery._own[3:]]
     assert metrics == [f"gpu{card}_{what}" for card in (0, 1) for what in ("copy", "gemm", "h2d")]
     assert battery._devices == {name: f"cuda:{name[3]}" for name in metrics}
     assert battery.skipped == {"GPU 2 and on": "n2 has 2, others up to 8"}
+    assert [(side.name, side.params["backend"]) for side in battery._joint_sides()] == [
+        ("all_reduce-0", "gloo"), ("gpu_all_reduce-0", "nccl"),
+    ]  # fmt: skip
+
+
+def test_groups_that_would_share_a_gpu_have_no_all_reduce_between_gpus_and_it_says_why(tmp_path):
+    asked = SurveyRequest(1, 0.03, groups=2)
+    battery = survey_module._Battery(asked, (((0, 1),),), ("group0", "group1"), make_settings(tmp_path), tmp_path)
+    battery.count_cards([1])
+    assert [side.name for side in battery._joint_sides()] == ["all_reduce-0"]
+    assert battery.skipped == {
+        "gpu_all_reduce": "each group needs a GPU of its own, and this host has 1 for 2 groups",
+    }  # fmt: skip
+
+
+def test_what_nodes_cannot_do_together_is_left_out_as_a_whole(tmp_path):
+    """A host that says it has GPUs, and a torch that has none."""
+    told = replace(HOST, gpus=(object(), object()))
+    asked = SurveyRequest(1, 0.03, groups=2)
+    survey, _ = run_survey(asked, host=told, settings=make_settings(tmp_path), cluster=None, note=print)
+    assert {reading.metric for reading in survey.readings} >= {"copy", "gemm", PAIR_METRIC}
+    assert not any(reading.metric.startswith("gpu") for reading in survey.readings)
+    assert {reason.partition(":")[0] for reason in survey.skipped} >= {"gpu0_copy", "gpu1_gemm", "gpu_all_reduce"}
 
 
 def test_one_node_cannot_be_surveyed(tmp_path):
     with pytest.raises(UserError, match="compares nodes, and there is one"):
-        run_survey(SurveyRequest(1, 0.03), host=read_host(), settings=make_settings(tmp_path), cluster=None, note=print)
+        run_survey(SurveyRequest(1, 0.03), host=HOST, settings=make_settings(tmp_path), cluster=None, note=print)

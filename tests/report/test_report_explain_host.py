@@ -9,9 +9,16 @@ from typing import Any
 import pytest
 from factory_of_records import make_case, make_pair, make_run, measured, voided
 
-from aiperf.records import CaseRecord, Needs, Side, SideRun, Watch
+from aiperf.records import CaseRecord, Needs, Pair, Side, SideRun, Watch
 from aiperf.report.explain import explain_case
-from aiperf.report.explain_host import label, meanwhile_sentences, placement_sentences, reading_cells, value_text
+from aiperf.report.explain_host import (
+    label,
+    meanwhile_sentences,
+    placement_sentences,
+    rank_sentences,
+    reading_cells,
+    value_text,
+)
 from aiperf.report.html.case_view import case_view
 from aiperf.report.views.run_rows import build_rows
 from aiperf.report.views.run_table import run_json
@@ -154,6 +161,25 @@ def test_a_record_without_readings_and_pairs_that_do_not_count_say_nothing() -> 
     hot = replace(voided(1), telemetry={s: {"sm_clock_mhz": 345.0} for s in ("before", "after")})
     assert meanwhile_sentences(measured(make_case(), pairs=(make_pair(0), hot))) == []
     assert "Host activity during the measurement" not in explain_case(make_run(), measured(make_case()))
+
+
+def test_the_slowest_rank_and_how_each_node_stood_are_told() -> None:
+    def pair(index: int, slowest: int, skew: float) -> Pair:
+        made = make_pair(index)
+        after = replace(made.runs[1], slowest_rank=slowest, skew=skew, node_skew={"n1": 0.9, "n2": skew})
+        return replace(made, runs=(made.runs[0], after))
+
+    record = measured(make_case(), pairs=(pair(0, 1, 1.1), pair(1, 3, 1.2), pair(2, 3, 1.3), voided(3)))
+    assert rank_sentences(record) == [
+        "Slowest rank: after rank 3 in 2 of 3 pairs, 20 % over the median rank.",
+        "Each node's slowest rank against the median of all ranks: after n1 −10.0 %, n2 +20.0 %.",
+    ]
+    assert rank_sentences(measured(make_case())) == []
+    run = replace(make_run(), nodes=({"node": "n2"},))
+    text = " ".join(explain_case(run, record).split())
+    assert "Slowest rank: after rank 3" in text
+    assert "It ran on 2 nodes: run it with --slurm -N 2, or through a launcher (--launcher env)." in text
+    assert "It ran on" not in explain_case(make_run(), record)
 
 
 def test_cpus_and_memory_nodes_are_told() -> None:

@@ -32,6 +32,7 @@ def test_the_part_that_is_suspected_follows_from_what_is_slow():
         judged("gemm", (1,), "slow", 0.1),
         judged("all_reduce", (1,), "slow", 0.1),
         judged("all_reduce", (2,), "slow", 0.1),
+        judged("gpu_all_reduce", (2,), "slow", 0.1),
         judged("all_reduce", (0, 3), "slow", 0.2),
         judged("gemm", (3,), "ok"),
     ]
@@ -41,6 +42,7 @@ def test_the_part_that_is_suspected_follows_from_what_is_slow():
         ("n2", "gemm"): "node",
         ("n2", "all_reduce"): "node",
         ("n3", "all_reduce"): "NIC",
+        ("n3", "gpu_all_reduce"): "NIC",
         ("n1 – n4", "all_reduce"): "link",
         ("n4", "gemm"): "",
     }

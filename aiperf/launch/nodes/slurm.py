@@ -44,7 +44,8 @@ echo $? > {stem}.exit
 class SlurmJob:
     """What a batch job asks for."""
 
-    nodes: int = 1
+    nodes: int = 0
+    """0: one, or all that the allocation around this process holds."""
     partition: str = ""
     minutes: int = 0
     """Time limit; 0 takes the partition's."""
@@ -64,7 +65,7 @@ class SlurmJob:
         own = [f"--{name}={value}" for name, value in given.items() if value]
         fixed = ["--job-name=aiperf", "--exclusive", "--ntasks-per-node=1", "--no-kill", "--open-mode=truncate"]
         fixed.append("--requeue" if self.requeue else "--no-requeue")
-        return [f"--nodes={self.nodes}", *fixed, *own, *self.sbatch]
+        return [f"--nodes={self.nodes or 1}", *fixed, *own, *self.sbatch]
 
 
 @dataclass(frozen=True)
@@ -194,8 +195,20 @@ def in_allocation(environ: Mapping[str, str] = os.environ) -> bool:
     return "SLURM_JOB_ID" in environ
 
 
+def nodes_held(environ: Mapping[str, str] = os.environ) -> int:
+    """How many nodes the allocation around this process holds; 0 where Slurm does not say."""
+    said = environ.get("SLURM_JOB_NUM_NODES", "")
+    return int(said) if said.isdecimal() else 0
+
+
 def run_here(job: SlurmJob, command: Sequence[str], *, typed: str) -> int:
-    """Run ``command`` once on each of ``job.nodes`` nodes of the allocation around this process; its exit code."""
+    """Run ``command`` once on each of ``job.nodes`` nodes of the allocation around this process; its exit code.
+
+    Raises UserError where it holds fewer.
+    """
+    if 0 < (held := nodes_held()) < job.nodes:
+        what = f"this allocation holds {held} of {job.nodes} nodes."
+        raise usage(what, f"Leave -N out, or begin with: salloc -N {job.nodes} --exclusive", "--nodes")
     argv = ["srun", f"--nodes={job.nodes}", f"--ntasks={job.nodes}", "--ntasks-per-node=1", "--overlap", "--no-kill"]
     more = ["--quiet", "--kill-on-bad-exit=0", "--cpu-bind=none"]
     more += [f"--gpus-per-node={job.gpus_per_node}"] if job.gpus_per_node else []

@@ -15,9 +15,9 @@ from aiperf.analysis.survey_history import NodeHistory
 from aiperf.report.layout.formats import Printed, printed_listing
 from aiperf.report.layout.page import Block, Sentences
 from aiperf.report.layout.table import Table, TableColumn
-from aiperf.report.numbers import DASH, format_change, format_change_interval, whole_change
+from aiperf.report.numbers import DASH, format_change, format_change_interval, format_value, whole_change
 
-_PARTS = {"copy": "memory", "gemm": "CPU", "disk": "disk", "all_reduce": "NIC"}
+_PARTS = {"copy": "memory", "gemm": "CPU", "disk": "disk", "all_reduce": "NIC", "gpu_all_reduce": "NIC"}
 _WIDEST = 12
 """Nodes whose pairs fit into a terminal; the page shows more."""
 
@@ -107,6 +107,21 @@ def history_view_of(found: Sequence[NodeHistory], *, about: Sequence[str]) -> Pr
         rows,
     )
     return printed_listing(rows, [[table, Sentences(about, lead=" ", style="dim")]], kind=SurveyHistoryRow)
+
+
+def batch_lines(times: Mapping[str, Mapping[int, float]], nodes: int) -> list[str]:
+    """What the nodes take together, by how many they are; and of a fleet too small to name one by it, that."""
+    lines = []
+    for metric, by_size in times.items():
+        if max(by_size) > 2:
+            shown = [
+                f"{'all ' if size == nodes else ''}{size} nodes {format_value(seconds, 's')}"
+                for size, seconds in by_size.items()
+            ]
+            lines.append(f"{metric}: {', '.join(shown)} (medians; more than 2 together name no node)")
+        if nodes < 4:
+            lines.append(f"{metric} is undecided: of {nodes} nodes nobody can say which one makes it slow")
+    return lines
 
 
 def pair_table(shares: Mapping[tuple[int, int], float], names: Sequence[str]) -> Table[int]:

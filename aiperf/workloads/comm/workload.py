@@ -1,4 +1,4 @@
-"""Collectives over the ranks of a gang, by a stated backend. Workloads: comm.collective, comm.all_reduce, comm.pairs;
+"""Collectives over the ranks of a gang, by a stated backend. Workloads: comm.collective, comm.all_reduce, comm.batches;
 comm.many, comm.concurrent and comm.all_to_all (several.py); comm.sliced and comm.handover (beside.py).
 
 The kernels are those of NCCL and Gloo. What must not live here: gradients (parallel/), process start-up.
@@ -22,7 +22,7 @@ from aiperf.workloads.comm.several import all_to_all, concurrent, many
 from aiperf.workloads.contract import Context, Size, Work, Workload
 from aiperf.workloads.shared.seeded import empty
 
-__all__ = ["all_reduce", "all_to_all", "collective", "concurrent", "handover", "many", "pairs", "sliced"]
+__all__ = ["all_reduce", "all_to_all", "batches", "collective", "concurrent", "handover", "many", "sliced"]
 
 
 class _Groups:
@@ -184,19 +184,25 @@ def all_reduce(
     )
 
 
-def pairs(
-    context: Context, *, pairs: list[list[int]], size: Size = 1 << 20, backend: Literal["auto", "gloo", "nccl"] = "auto"
+def batches(
+    context: Context,
+    *,
+    batches: list[list[int]],
+    size: Size = 1 << 20,
+    backend: Literal["auto", "gloo", "nccl"] = "auto",
 ) -> Workload:
-    """An all-reduce of ``size`` bytes of float32 within each of ``pairs`` of ranks, all pairs at the same time.
+    """An all-reduce of ``size`` bytes of float32 within each of ``batches`` of ranks, all batches at the same time.
 
-    No rank is in two of the pairs; a rank in none of them does nothing. Bytes: ``size``; items: 1 message.
+    No rank is in two of the batches; a rank in none of them does nothing. The ranks join over Gloo, the batches over
+    ``backend``, so that sides of both can share a gang. Bytes: ``size``; items: 1 message.
     """
-    if len({rank for pair in pairs for rank in pair}) < 2 * len(pairs):
-        raise ValueError("pairs: a rank can be in one pair only")
-    context.process_group(backend_of(context, backend))
+    if len({rank for batch in batches for rank in batch}) < sum(map(len, batches)):
+        raise ValueError("batches: a rank can be in one batch only")
+    joined = backend_of(context, backend)
+    context.process_group("gloo")
     # Every rank takes part in the making of every group.
-    groups = [dist.new_group(pair) for pair in pairs]
-    own = [group for group, pair in zip(groups, pairs, strict=True) if context.rank in pair]
+    groups = [dist.new_group(batch, backend=joined) for batch in batches]
+    own = [group for group, batch in zip(groups, batches, strict=True) if context.rank in batch]
     data = empty(context, (size // 4,), torch.float32)
     fill(data, "payload", context.seed)
     out = data.clone()

@@ -9,6 +9,7 @@ import mmap
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
@@ -198,6 +199,10 @@ def launch(ctx: Context) -> Workload:
     )
 
 
+_PLACES = 32
+"""Files of a rank that lie elsewhere than its next one."""
+
+
 def disk_read(
     ctx: Context,
     *,
@@ -208,7 +213,8 @@ def disk_read(
     own: bool = False,
 ) -> Workload:
     """Read a file of random bytes from disk, its pages dropped from the page cache before every step, with O_DIRECT
-    where the file system allows it (facts: ``direct``); ``own``: of each rank its own file, on its node's disk."""
+    where the file system allows it (facts: ``direct``); ``own``: of each rank a file of its own, on its node's disk,
+    and before every step a new one: where a file lies can matter more than which disk it is."""
     folder = ctx.scratch if own else ctx.shared_scratch
     kind = _file_system(folder)
     if kind in ("tmpfs", "ramfs"):
@@ -216,11 +222,26 @@ def disk_read(
     path = _random_file(ctx, size, folder)
     handle, really = _open(path, direct=direct)
     step, outputs, close = _reader(handle, size, block, threads)
+
+    turns = count()
+
+    def renew() -> None:
+        # The last ones stay, so that the new one gets other blocks than theirs.
+        path.replace(path.with_suffix(f".{next(turns) % _PLACES}"))
+        new, _ = _open(_random_file(ctx, size, folder), direct=direct)
+        os.dup2(new, handle)
+        os.close(new)
+
+    def prepare() -> None:
+        if own:
+            renew()
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+
     return Workload(
         step=step,
         work=Work(bytes=size, peaks={"disk_read": size}),
         outputs=outputs,
-        prepare=lambda: os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED),
+        prepare=prepare,
         facts={"direct": really, "file_system": kind, "threads": threads},
         close=close,
     )
