@@ -98,7 +98,7 @@ def conclude(
                 unsteady_share=unsteady_share(pairs, sides=(side, against)) if declared.steady else 0.0,
                 cap=units_missing(pairs, metric=metric, sides=(side, against))
                 or not_launched(pairs, sides=(against, side))
-                or counted_apart(pairs, sides=(against, side)),
+                or counted_apart(pairs, metric=metric, sides=(against, side)),
                 fault=fault_of(side, against, metric=metric),
                 two_groups=declared.is_time and two_groups(comparison.log_ratios, o),
                 provisional=provisional,
@@ -108,6 +108,10 @@ def conclude(
     return tuple(results)
 
 
+_BETWEEN_TOKENS = "inter_token"
+"""What the names of such metrics begin with."""
+
+
 def not_launched(pairs: Sequence[Pair], *, sides: Sequence[str]) -> Note | None:
     """Which of the sides are servers that ran already, so that no launch was repeated; None where none is."""
     found = {run.side for pair in valid(pairs) for run in pair.runs if run.facts.get("launched") is False}
@@ -115,8 +119,11 @@ def not_launched(pairs: Sequence[Pair], *, sides: Sequence[str]) -> Note | None:
     return Note("not_launched", {"sides": ran}) if ran else None
 
 
-def counted_apart(pairs: Sequence[Pair], *, sides: Sequence[str]) -> Note | None:
-    """From when the requests of two sides count, where that is not the same moment; None where it is."""
+def counted_apart(pairs: Sequence[Pair], *, metric: str, sides: Sequence[str]) -> Note | None:
+    """From when the requests of two sides count, where that is not the same moment; None where it is, and for what
+    lies between tokens, which does not hang on it."""
+    if metric.startswith(_BETWEEN_TOKENS):
+        return None
     found = {run.side: run.facts["counted_from"] for p in valid(pairs) for run in p.runs if "counted_from" in run.facts}
     since = {side: str(found.get(side, "schedule")) for side in sides}
     return Note("counted_apart", {"sides": since}) if len({*since.values()}) > 1 else None
