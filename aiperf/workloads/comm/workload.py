@@ -236,7 +236,8 @@ def collective(
     gathers the rest) are PyTorch's kernels over symmetric memory; their step copies the result once more. ``own_cpus``
     binds each rank to that many of its CPUs before the backend starts its threads (0: all of them); the fact
     ``backend_thread_cpus`` says how many CPUs the threads started then may use. ``memory: registered`` has the results
-    in a pool of NCCL's allocator that is registered with its communicator. Bytes: ``size`` for each call; items: calls.
+    in a pool of NCCL's allocator that is registered with its communicator; without multicast NCCL makes no use of that
+    in an all-reduce. Bytes: ``size`` for each call; items: calls.
     Source: AI Systems Performance Engineering, chapters 4 and 13.
 
     An all-reduce works in place, so a step first copies the input once (local memory, inside the timed region on both
@@ -257,9 +258,7 @@ def collective(
     if own_cpus:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:own_cpus])
     own = empty(context, (size // 4,), torch.float32)
-    name = "payload" if op == "broadcast" else f"payload-{context.rank}"
-
-    redraw = partial(fill, own, name)
+    redraw = partial(fill, own, f"payload-{context.rank}")
     redraw(context.seed)
     ranks = context.world_size
     shape = (ranks if op == "all_gather" else 1, len(own))

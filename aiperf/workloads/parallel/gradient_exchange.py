@@ -104,9 +104,10 @@ def all_on(side: Any) -> Iterator[None]:
     torch.cuda.synchronize()
 
 
-def captured(step: Callable[[], object], side: Any) -> Callable[[], None]:
-    """Replay of ``step``, a training step of this rank with its all-reduces, captured as a CUDA graph on the stream
-    ``side`` after as many runs as DDP needs before it settles."""
+def captured(step: Callable[[], object], side: Any) -> Any:
+    """The CUDA graph of ``step``, a training step of this rank with its all-reduces, captured on the stream ``side``
+    after as many runs as DDP needs before it settles. NCCL does not let go of a communicator before the graphs that
+    hold its calls are reset."""
     with all_on(side):
         for _ in range(_BEFORE_CAPTURE):
             step()
@@ -115,7 +116,7 @@ def captured(step: Callable[[], object], side: Any) -> Callable[[], None]:
     with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
         step()
     torch.cuda.synchronize()
-    return graph.replay
+    return graph
 
 
 def own_rows(tensors: dict[str, Any], *, rank: int, ranks: int) -> dict[str, Any]:

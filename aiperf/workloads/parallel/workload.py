@@ -252,14 +252,14 @@ def _workload(asked: SimpleNamespace, joined: str) -> Workload:
     rate = asked.learning_rate * (asked.batch * asked.accumulate if samples else 1)
     stepper = kind(task.module.parameters(), lr=rate)
     step = _Step(task, module, stepper, asked)
-    reset = models.snapshot(task.module, stepper)
-    run: Callable[[], object] = step.run
-    if asked.graph:
-        run = exchange.captured(step.run, side)
+    # Copies of shards on the GPU would count as memory of the side that keeps its shards there.
+    reset = models.snapshot(task.module, stepper, on_host=asked.strategy == "fsdp")
+    graph = exchange.captured(step.run, side) if asked.graph else None
+    if graph is not None:
         reset()
     flops = task.train_flops
     return Workload(
-        step=run,
+        step=step.run if graph is None else graph.replay,
         work=Work(
             bytes=4.0 * task.parameters,
             flops=flops,
@@ -282,6 +282,7 @@ def _workload(asked: SimpleNamespace, joined: str) -> Workload:
         values=step.shares if step.buckets and not asked.context.on_gpu else None,
         poison=not samples,
         checks=checks,
+        close=None if graph is None else graph.reset,
         facts={
             "backend": joined,
             "parts": asked.parts,

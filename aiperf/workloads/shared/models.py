@@ -276,14 +276,20 @@ def build(
     )
 
 
-def snapshot(module: nn.Module, optimizer: Any = None) -> Callable[[], None]:
-    """A function that puts parameters and optimizer state back, in place, to what they are now (state: to zero)."""
-    saved = [p.detach().clone() for p in module.parameters()]
+def snapshot(module: nn.Module, optimizer: Any = None, *, on_host: bool = False) -> Callable[[], None]:
+    """A function that puts parameters and optimizer state back, in place, to what they are now (state: to zero). The
+    copies are on the parameters' device, or in host memory with ``on_host``; of a sharded one, this rank's rows."""
+
+    def own(parameter: Any) -> Any:
+        return parameter.to_local() if hasattr(parameter, "to_local") else parameter
+
+    kept = {"device": "cpu"} if on_host else {}
+    saved = [own(p.detach()).to(copy=True, **kept) for p in module.parameters()]
 
     def restore() -> None:
         with torch.no_grad():
             for parameter, value in zip(module.parameters(), saved, strict=True):
-                parameter.copy_(value)
+                own(parameter).copy_(value)
         for state in optimizer.state.values() if optimizer is not None else ():
             for value in state.values():
                 value.zero_()
