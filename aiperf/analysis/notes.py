@@ -18,9 +18,10 @@ def note_sentence(note: Note) -> str:
     return _SENTENCES[note.code](note.values)
 
 
-BELOW_THE_ROW: frozenset[NoteCode] = frozenset(
-    {"same_sides", "sliced", "uneven_runs", "first_run_slower", "prints_otherwise", "memory_below", "no_cpu_time"}
-)
+BELOW_THE_ROW: frozenset[NoteCode] = frozenset((
+    "same_sides", "sliced", "uneven_runs", "first_run_slower", "prints_otherwise", "unequal_gpu_work", "memory_below",
+    "no_cpu_time",
+))  # fmt: skip
 """Notes that stand below the row of a case, because its numbers are read wrong without them."""
 
 
@@ -130,7 +131,10 @@ def _prints_otherwise(v: Mapping[str, Any]) -> str:
 
 
 def _unequal_gpu_work(v: Mapping[str, Any]) -> str:
-    written = {"gpu_kernels": lambda n: f"{n:g} kernels", "gpu_copied": lambda n: f"{format_bytes(n)} copied"}
+    written = {
+        "gpu_kernels": lambda n: f"{n:g} kernel{'' if n == 1 else 's'}",
+        "gpu_copied": lambda n: f"{format_bytes(n)} copied",
+    }
     parts = [
         ", ".join(f"{side} {written[name](count)}" for side, count in by_side.items())
         for name, by_side in sorted(v.items(), reverse=True)

@@ -99,8 +99,7 @@ class _Scene:
                 keep=KEPT if self.case.check.kind == "bitwise" or phase == _OUTPUT or printed(side.metrics) else -1,
             )
         except (StartError, LauncherLost) as error:
-            where = f" (looked for from {side.folder})" if found.argv[0].startswith(".") and side.folder else ""
-            raise _Stop(Failure(side.name, "start", "error", f"{error}{where}")) from error
+            raise _Stop(Failure(side.name, "start", "error", str(error))) from error
 
     def prepare(self, side: Side, index: int) -> None:
         """Run to its end what a side has to be prepared by before each of its runs."""

@@ -121,7 +121,8 @@ class Launcher:
         self._runs += 1
         marks = launcher_marks(os.sched_getaffinity(0), cpus)
         group = group_folder(f"aiperf-{os.getpid()}-{id(self):x}-{self._runs}")
-        head = [_found(argv, env), str(cwd or Path.cwd()), *marks, str(keep), group, str(len(argv))]
+        folder = str(cwd or Path.cwd())
+        head = [_found(argv, env), folder, *marks, str(keep), group, str(len(argv))]
         words = [*head, *argv, *(f"{name}={value}" for name, value in env.items())]
         if any("\0" in word for word in words):
             raise StartError(f"{argv[0]} cannot be started: embedded null byte")
@@ -130,7 +131,9 @@ class Launcher:
         if word == "fault":
             number, _, where = rest.partition(" ")
             why = os.strerror(int(number)) if number.isdigit() and int(number) else where
-            raise StartError(f"{argv[0]} cannot be started: {why}{f': {where}' if where and where != why else ''}")
+            relative = f" (looked for from {folder})" if os.sep in argv[0] and not os.path.isabs(argv[0]) else ""
+            what = f": {where}" if where and where != why else ""
+            raise StartError(f"{argv[0]} cannot be started: {why}{what}{relative}")
         pid, started, floor, spool = rest.split()
         found = Program(self, tuple(argv), int(pid), started=float(started), floor=int(floor) + _FLOOR_MARGIN)
         found.parent = self._running().pid

@@ -42,7 +42,7 @@ def unknown_value(error: NoValue, side: str, phase: str, child: Program) -> Fail
 
 def hung(side: str, phase: str, limit: float, child: Program, so_far: bytes) -> Failure:
     """The failure of a run that lasted too long, with the end of what it had printed when it was killed."""
-    said = f"did not end within {limit:g} s and was killed"
+    said = f"did not end within {limit:g} s and was killed; --timeout allows more"
     return Failure(side, phase, "hang", said, child.stderr_tail(), stdout_tail=output_tail(so_far))
 
 

@@ -95,7 +95,7 @@ class Board:
 
 def frame_lines(board: Board, *, width: int, height: int) -> list[str]:
     """Draw the board in at most ``height`` lines of at most ``width`` cells: the current case is always in view."""
-    room = max(1, height - _RESERVED - len(board.notes))
+    room = max(1, height - _RESERVED - len(board.notes) - bool(board.heard))
     begun = [case_id for case_id in board.order if case_id in board.lines]
     if board.current in begun:
         begun.remove(board.current)
@@ -105,8 +105,11 @@ def frame_lines(board: Board, *, width: int, height: int) -> list[str]:
     if shown[-1:] == [board.current]:
         name, rest = known_of[-1]
         spent = "" if board.elapsed is None else format_duration(board.elapsed)
-        known_of[-1] = (name, " · ".join(part for part in (spent, board.phase, rest, board.heard) if part))
+        known_of[-1] = (name, " · ".join(part for part in (spent, board.phase, rest) if part))
     lines = ["  ".join(part for part in parts if part) for parts in known_of]
+    if board.heard and shown[-1:] == [board.current]:
+        # On a line of its own: behind the rest a terminal of 80 cells would cut off its number.
+        lines.append(f"  {board.heard}")
     waiting = len(board.order) - len(begun)
     hidden = len(begun) - len(shown)
     tail = [f"{hidden} more finished"] if hidden else []

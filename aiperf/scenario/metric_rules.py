@@ -24,8 +24,10 @@ def metric_faults(document: Document, parts: Outline) -> Iterator[Fault]:
     yield from _only_of_programs(document, parts)
     by_side = [_declared(document, side) for side in parts.sides]
     yield from (fault for _, faults in by_side for fault in faults)
-    yield from _declared_at_top(document)
-    if not any(faults for _, faults in by_side):
+    at_top = list(_declared_at_top(document))
+    yield from at_top
+    # A metric that is declared wrongly is lacking nowhere: its own fault is said alone.
+    if not at_top and not any(faults for _, faults in by_side):
         yield from _agreement(document, parts, [metrics for metrics, _ in by_side])
     measure = document.data.get("measure")
     if isinstance(measure, dict):

@@ -148,6 +148,6 @@ def test_a_program_beyond_the_timeout_is_killed_and_a_failed_case(user):
     argv = ("ab", slow, slow, "--metric", "step ([0-9]+)", "--better", "lower", "-q")
     done = user.types(*argv, "--precision", "fast.yaml", "--timeout", "3s")
     assert done.code == 5
-    assert "did not end within 3 s and was killed" in " ".join(done.out.split())
+    assert "did not end within 3 s and was killed; --timeout allows more;" in " ".join(done.out.split())
     failure = user.only_record()["failure"]
     assert (failure["side"], failure["phase"], failure["stdout_tail"]) == ("before", "warm-up", "step 3")

@@ -24,7 +24,7 @@ pair() {  # NAME BEFORE AFTER [OPTION ...]
     return
   fi
   began=$(date +%s.%N)
-  python3 -m aiperf ab "$before" "$after" --json -q --results "$work/results" "$@" \
+  python3 -m aiperf ab "$before" "$after" --name ab --json -q --results "$work/results" "$@" \
     > "$folder/$name.json" 2> "$folder/$name.err"
   echo "$? $(echo "$(date +%s.%N) - $began" | python3 -c 'a, _, b = input().split(); print(float(a) - float(b))')" \
     > "$folder/$name.exit"

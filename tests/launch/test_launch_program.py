@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import signal
 import sys
@@ -183,6 +184,8 @@ def test_its_last_words_are_kept(launcher: Launcher) -> None:
     ("start", "message"),
     [
         (lambda one: one.start(["no-such-program"], env=ENV), "no-such-program cannot be started: No such file"),
+        (lambda one: one.start(["./no-such"], env=ENV), re.escape(f"no-such (looked for from {Path.cwd()})")),
+        (lambda one: one.start(["bin/no"], env=ENV, cwd=Path("/usr")), r"bin/no \(looked for from /usr\)"),
         (lambda one: one.start(["/etc/passwd"], env=ENV), "/etc/passwd cannot be started: Permission denied"),
         (lambda one: one.start(["true"], env=ENV, cwd=Path("/nowhere")), "No such file or directory: /nowhere"),
         (lambda one: one.start(["true", "a\0b"], env=ENV), "null byte"),

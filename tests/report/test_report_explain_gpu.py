@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from factory_of_records import make_comparison, make_result
+
 from aiperf.analysis.gpu_work import unequal_gpu_work
 from aiperf.analysis.notes import note_sentence
-from aiperf.records import Case, CaseRecord, Measure, Pair, Side, SideRun
+from aiperf.records import Case, CaseRecord, Measure, Note, Pair, Side, SideRun
 from aiperf.report.explain_gpu import gpu_sentences
+from aiperf.report.views.run_rows import build_rows
 
 CASE = Case(
     "pair",
@@ -67,3 +72,13 @@ def test_unequal_counts_are_a_note_and_equal_ones_none():
         "copied; check that both compute the same"
     )
     assert unequal_gpu_work([pair(run("before", {}), run("after", {}))], CASE) is None
+    fused = unequal_gpu_work([pair(run("before", {}, gpu_kernels=2), run("after", {}, gpu_kernels=1))], CASE)
+    assert fused is not None
+    assert "before 2 kernels, after 1 kernel;" in note_sentence(fused)
+
+
+def test_unequal_work_stands_below_the_row_of_its_case():
+    note = Note("unequal_gpu_work", {"gpu_kernels": {"before": 100.0, "after": 200.0}})
+    slower = make_result(make_comparison(1.0, 2.0, interval=(0.49, 0.51), metric="gpu_busy"))
+    (row,) = build_rows([replace(record(), results=(slower,), notes=(note,))]).rows
+    assert row.notes == (note_sentence(note),)

@@ -131,6 +131,16 @@ def test_an_imported_history_shows_values_only():
     assert text.count("imported") == 2
 
 
+@pytest.mark.parametrize("better", ["higher", "lower"])
+def test_the_heading_of_another_metric_than_time_says_which_is_better(better):
+    speed = make_comparison(2.0, 1.0, interval=(1.9, 2.1), metric="speed", unit="tokens/s", better=better)
+    run, record = entry(1)
+    record = replace(record, results=(make_result(speed),))
+    text = text_of(history_view(all_series([(run, record)], metric="speed")))
+    assert f" · speed, {better} is better · host " in text
+    assert "is better" not in told([entry(1)])
+
+
 def test_a_run_that_does_not_hold_the_metric_says_so_and_nothing_of_how_its_case_ended():
     memory = make_comparison(2.0, 1.0, interval=(1.9, 2.1), metric="peak_memory", unit="B")
     (one, without), (two, holding) = entry(1), entry(2)

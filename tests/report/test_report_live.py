@@ -129,14 +129,19 @@ def test_a_line_says_how_long_its_case_goes_on_what_is_done_and_the_metric() -> 
     assert frame_lines(board, width=120, height=20) == ["training  1 m 05 s · warm-up of before · latency_p99"]
 
 
-def test_what_a_program_printed_last_stands_behind_its_case_until_the_next_pair() -> None:
-    case, board = make_case("training"), Board()
+def test_what_a_program_printed_last_stands_below_its_case_until_the_next_pair() -> None:
+    case, board = make_case("training-of-a-model"), Board()
     board.start([case])
     board.begin(case)
+    board.advance(case, 1, 6, interval=None, seconds_left=43.0)
+    board.enter(case, "run of after")
+    board.elapsed = 17.0
     board.hear(case, "after", "step 300 tokens/s: 812")
-    (line,) = frame_lines(board, width=120, height=20)
-    assert line == "training  starting · time · after: step 300 tokens/s: 812"
-    board.advance(case, 1, 6, interval=None, seconds_left=None)
-    assert "tokens" not in frame_lines(board, width=120, height=20)[0]
+    assert frame_lines(board, width=80, height=20) == [
+        "training-of-a-model  17 s · run of after · pair 1/6 · time · about 43 s left",
+        "  after: step 300 tokens/s: 812",
+    ]
+    assert len(frame_lines(board, width=80, height=5)) < 5
+    board.advance(case, 2, 6, interval=None, seconds_left=None)
     board.hear(make_case("another"), "after", "nothing")
-    assert "nothing" not in frame_lines(board, width=120, height=20)[0]
+    assert len(frame_lines(board, width=120, height=20)) == 1

@@ -117,6 +117,9 @@ def test_sides_give_the_same_metrics_in_one_unit(faults):
     assert "after has no metric speed, another side has one." in line
     (line,) = faults(own + "metrics: {speed: '([0-9]+) ms'}\n")
     assert "speed is in s, lower is better, and in tokens/s, higher is better on the first side" in line
+    # A mistake at the top hides that metric from the other side; only the mistake is said.
+    (line,) = faults(own + "metrics: {speed: {patern: x}}\n")
+    assert '"patern" is not a key of a metric' in line
 
 
 def test_workloads_give_no_metrics_of_their_own(faults, good):

@@ -157,7 +157,8 @@ def _paragraph(series: Series, rows: Sequence[HistoryRow], *, ascii_only: bool) 
     if series.side not in ("", "after") or series.against not in ("", "before"):
         heading.append(f"{series.side} vs {series.against}" if series.against else series.side)
     if series.metric != "time":
-        heading.append(series.metric)
+        better = next((f", {row.better} is better" for row in rows if row.after is not None), "")
+        heading.append(f"{series.metric}{better}")
     heading.append(f"host {series.host} ({', '.join(series.hostnames)})")
     days = list(dict.fromkeys(row.started[:10] for row in rows if row.started))
     span = f", {' … '.join(dict.fromkeys((days[0], days[-1])))}" if days else ""
