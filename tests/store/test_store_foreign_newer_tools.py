@@ -13,6 +13,8 @@ from foreign_files import ASV, FOLDER, case_of, document, take, take_changed, ta
 from aiperf.analysis.notes import note_sentences
 from aiperf.records import CaseRecord
 
+REAL_NCCL = Path(__file__).parents[2] / "results" / "reference" / "figures" / "nccl-tests-two-h100.txt"
+
 
 def per_iteration(record: CaseRecord) -> list[list[float]]:
     return [[s.wall_s / s.iterations for s in pair.samples] for pair in record.pairs]
@@ -207,6 +209,15 @@ def test_every_size_of_nccl_tests_is_a_case_out_of_place_and_in_place(tmp_path: 
     assert own(record)["others"] == ["algbw 26.21 GB/s", "busbw 26.21 GB/s"]
     assert (imported.run.host["gpus"], imported.run.software) == (["Example GPU"] * 2, {"nccl": "22707"})
     assert imported.run.host["hostname"] == "node7"
+
+
+def test_what_nccl_tests_printed_on_two_gpus_is_read_whole(tmp_path: Path) -> None:
+    imported = take(REAL_NCCL, tmp_path)
+    assert len(imported.records) == 18
+    record = case_of(imported, "all_reduce[size=268435456,type=float,redop=sum,place=in-place]")
+    assert record.summaries[0].value == pytest.approx(900.09e-6)
+    assert own(record)["others"] == ["algbw 298.23 GB/s", "busbw 298.23 GB/s"]
+    assert imported.run.host["gpus"] == ["NVIDIA H100 80GB HBM3"] * 2
 
 
 def test_wrong_results_of_nccl_tests_are_a_failure_and_no_time(tmp_path: Path) -> None:
