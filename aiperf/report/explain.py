@@ -30,17 +30,19 @@ from aiperf.report.output_changes import change_sentences
 from aiperf.report.program_facts import program_sentences
 from aiperf.report.reasons import result_sentences
 from aiperf.report.scenarios import check_sentence, measure_sentences, value_text
+from aiperf.report.traceback import own_lines
 from aiperf.report.views.run_rows import failure_sentence
 from aiperf.scenario.text import axis_text
 from aiperf.units import format_duration, format_percent, format_rate, format_time
 
+_LAST_LINES = 12
+"""Of what a failed process wrote."""
 _STOPS = {
     "verdict": "every verdict was reached",
     "precision": "the interval reached the requested width",
     "budget": "the next look did not fit in the budget",
     "max_pairs": "the maximum number of pairs was reached",
     "futility": "more pairs were too unlikely to bring a verdict",
-    "interrupted": "it was interrupted",
     "failure": "a launch failed",
     "unfit": "the host disturbed too many pairs",
 }
@@ -199,8 +201,8 @@ def outcome_sentences(record: CaseRecord) -> list[str]:
 
 
 def stderr_lines(record: CaseRecord) -> list[str]:
-    """The last lines that the failed process wrote to stderr."""
-    return [clean(line) for line in record.failure.stderr_tail.splitlines()] if record.failure else []
+    """The last lines that the failed process wrote to stderr; of a traceback the frames of the user's code."""
+    return own_lines(record.failure.stderr_tail) if record.failure else []
 
 
 def stdout_lines(record: CaseRecord) -> list[str]:
@@ -212,7 +214,7 @@ def _last_words(record: CaseRecord) -> list[str]:
     if record.status != "failed":
         return []
     streams = (("stderr", stderr_lines(record)), ("printed", stdout_lines(record)))
-    return [f"  {name}: {line}" for name, lines in streams for line in lines[-8:] if line]
+    return [f"  {name}: {line}" for name, lines in streams for line in lines[-_LAST_LINES:] if line]
 
 
 def _measured(record: CaseRecord) -> list[str]:
@@ -239,7 +241,9 @@ def _measured(record: CaseRecord) -> list[str]:
 
 
 def _span(record: CaseRecord) -> str:
-    stop = f" It ended because {_STOPS.get(record.stop, record.stop)}." if record.stop else ""
+    # That it was interrupted stands above.
+    said = record.stop and record.stop != "interrupted"
+    stop = f" It ended because {_STOPS.get(record.stop, record.stop)}." if said else ""
     own = (
         f", including {format_duration(record.harness_seconds)} of aiperf overhead"
         if record.harness_seconds >= 0.5
