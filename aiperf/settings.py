@@ -41,7 +41,7 @@ class Precision:
     width: float = 0.01
     """Half-width of the log interval at which to stop."""
     case_seconds: float = 300.0
-    """Budget of one case."""
+    """Time limit of one case."""
     round_seconds: float = 0.010
     """Length aimed at for one side's turn."""
     rounds: int = 60
@@ -55,7 +55,7 @@ class Precision:
     """The same for cases on a GPU, where more pairs say more than longer ones: by the same spreads of 40 cases on the
     wall clock, 1 s would narrow that of the pairs by 5 % (median)."""
     warmup_seconds: float = 5.0
-    """Warm-up budget per side; at least two iterations run whatever they cost."""
+    """Time limit of a side's warm-up; at least two iterations run whatever they cost."""
     warmup_window: int = 20
     """Readings that must be steady together."""
     audits: int = 2
@@ -72,7 +72,7 @@ class Settings:
     precision: Precision = field(default_factory=Precision)
     limits: Limits = field(default_factory=Limits)
     budget: float | None = None
-    """Seconds for a run, or a session of it, from its first case on; None leaves only the cases' own budgets."""
+    """Seconds for a run, or a session of it, from its first case on; None leaves only the cases' own time limits."""
     seed: int = 0
     pin: str = "auto"
     """auto, none, or a CPU list."""

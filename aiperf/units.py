@@ -5,12 +5,17 @@ What must not live here: knowledge of scenarios or metrics.
 
 from __future__ import annotations
 
+import math
 import re
 
 _SIZE = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4, "kB": 10**3, "KB": 10**3}
 _SIZE |= {"MB": 10**6, "GB": 10**9, "TB": 10**12}
 _TIME = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
 _NUMBER = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-zµ]*)\s*$")
+
+
+MINUS = "−"
+"""The sign of a negative number wherever people read it; formats for programs keep ``-``."""
 
 
 class InvalidValue(ValueError):
@@ -53,6 +58,30 @@ def parse_time(value: str) -> float:
     return _parse(value, _TIME, "time", advice)
 
 
+def share_number(value: object) -> float:
+    """The share that ``0.02``, ``2%`` or ``2 %`` stands for; NaN for what is no number."""
+    text = value.strip() if isinstance(value, str) else value
+    try:
+        if isinstance(text, str):
+            return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        return float(text) if isinstance(text, int | float) and not isinstance(text, bool) else math.nan
+    except ValueError:
+        return math.nan
+
+
+def parse_share(value: str | float) -> float:
+    """A share above 0 and below 1 from ``0.02``, or from ``2%`` and ``2 %`` as text. Raises InvalidValue."""
+    share = share_number(value)
+    if not 0 < share < 1:
+        advice = (
+            f"For {share:g} % write {share:g}% or {share / 100:g}."
+            if 1 <= share < 100 and "%" not in str(value)
+            else ""
+        )
+        raise InvalidValue(f'"{value}" is not a share above 0 and below 1.', advice or "For 2 % write 2% or 0.02.")
+    return share
+
+
 def significant(value: float, digits: int = 3) -> str:
     """``value`` with a number of significant digits, never in exponent notation."""
     if value == 0:
@@ -65,7 +94,12 @@ def significant(value: float, digits: int = 3) -> str:
     elif "." in text:
         shown = len(text.lstrip("-").replace(".", "").lstrip("0"))
         text += "0" * max(0, digits - shown)
-    return text
+    return text.replace("-", MINUS)
+
+
+def signed(value: float, decimals: int) -> str:
+    """``+3.0`` or ``−3.0``: a difference with a number of decimals."""
+    return f"{value:+.{decimals}f}".replace("-", MINUS)
 
 
 def format_time(seconds: float) -> str:

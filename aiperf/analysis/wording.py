@@ -12,7 +12,7 @@ from aiperf.analysis.limits import judged
 from aiperf.analysis.metrics import compared_metric
 from aiperf.analysis.notes import note_sentence
 from aiperf.records import CheckResult, Comparison, Limit, Note, Word
-from aiperf.units import format_percent, format_rate, significant
+from aiperf.units import format_percent, format_rate, signed, significant
 
 _LARGE = 2.0
 """From here on a ratio is read more easily than a percentage."""
@@ -158,7 +158,7 @@ def _figure(comparison: Comparison, ratio: float) -> str:
 
 
 def _signed(ratio: float, decimals: int) -> str:
-    return f"{100 * (ratio - 1):+.{decimals}f}"
+    return signed(100 * (ratio - 1), decimals)
 
 
 def _span(low: float, high: float) -> str:

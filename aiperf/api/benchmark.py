@@ -38,7 +38,7 @@ class Asked:
     against: str
     """Git ref that functions are gated against; empty for none."""
     precision: str
-    threshold: float | None
+    threshold: float | str | None
     results: Path
 
 

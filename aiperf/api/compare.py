@@ -32,7 +32,7 @@ from aiperf.scenario.checks import check_of
 from aiperf.scenario.signature import read_signature
 from aiperf.scenario.wording import allowed
 from aiperf.settings import Settings
-from aiperf.units import InvalidValue, parse_time
+from aiperf.units import InvalidValue, parse_share, parse_time
 
 _WIDTH = 120
 
@@ -100,7 +100,7 @@ def compare(
     kwargs: Mapping[str, Any] | None = None,
     check: str | Mapping[str, Any] = "tolerance",
     precision: str = "standard",
-    threshold: float | None = None,
+    threshold: float | str | None = None,
     budget: float | str | None = None,
     seed: int = 0,
     name: str = "",
@@ -118,7 +118,7 @@ def compare(
     name, anything else is the only one. Audits call it anew with other seeds, which shows what was cached.
     ``args``, ``kwargs``: what ``setup`` is given besides the seed, or else what both functions are given; pickled.
     ``check``: ``tolerance``, ``bitwise``, ``{"rtol": 1e-3}`` or ``{"kind": "none", "reason": "..."}``.
-    ``precision``: quick, standard or rigorous; ``threshold``: smallest share that matters, e.g. 0.02; ``budget``:
+    ``precision``: quick, standard or rigorous; ``threshold``: smallest share that matters, 0.02 or "2%"; ``budget``:
     seconds or ``"2min"`` at most, but for the first look; ``name``: of the case in the stored run under ``results``.
 
     Raises ValueError for what cannot be compared, with what to do, and KeyboardInterrupt after what was measured is
@@ -176,14 +176,13 @@ def compared(outcome: RunOutcome) -> Compared:
 
 
 def settings_of(
-    precision: str, *, threshold: float | None, budget: float | str | None, seed: int, results: Path
+    precision: str, *, threshold: float | str | None, budget: float | str | None, seed: int, results: Path
 ) -> Settings:
     """Settings of a measurement that a program asks for. Raises UserError."""
     level = load_precision(precision)
     if threshold is not None:
-        if not 0 < threshold < 1:
-            raise usage(f"threshold={threshold:g} is not a share between 0 and 1.", "Write 0.02 for 2 %.")
-        level = replace(level, delta=threshold, width=threshold / 2)
+        share = _share(threshold)
+        level = replace(level, delta=share, width=share / 2)
     if budget is not None:
         level = replace(level, case_seconds=_seconds(budget))
     return Settings(precision=level, seed=seed, results=results)
@@ -199,6 +198,13 @@ def _refuse_without_arguments(functions: Functions) -> None:
         if needed and not signature.open:
             what = f"{role}: {function.rpartition(':')[2]} takes {allowed(needed)}, and no arguments are given."
             raise usage(what, "Pass args=(...), kwargs={...}, or setup=function, which makes them from a seed.")
+
+
+def _share(threshold: float | str) -> float:
+    try:
+        return parse_share(threshold)
+    except InvalidValue as error:
+        raise usage(f"threshold: {error.what}", error.hint) from None
 
 
 def _seconds(budget: float | str) -> float:

@@ -28,12 +28,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="gate tests marked aiperf, and functions given to the fixture, against this commit",
     )
     group.addoption("--aiperf-precision", metavar="NAME|FILE", help="quick (default), standard, rigorous, or a file")
-    group.addoption(
-        "--aiperf-threshold", metavar="SHARE", type=float, help="smallest difference that matters, e.g. 0.05"
-    )
+    group.addoption("--aiperf-threshold", metavar="SHARE", help="smallest difference that matters: 5%% or 0.05")
     group.addoption("--aiperf-results", metavar="FOLDER", help="where runs are stored; default: pytest's cache")
     parser.addini("aiperf_precision", "precision of comparisons in tests", default=_DEFAULT_PRECISION)
-    parser.addini("aiperf_threshold", "smallest difference that matters, e.g. 0.05", default="")
+    parser.addini("aiperf_threshold", "smallest difference that matters: 5% or 0.05", default="")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -85,9 +83,6 @@ def _benchmark(item: Any) -> Any:
     if hasattr(config, "workerinput"):
         item.warn(pytest.PytestWarning("aiperf measures beside other tests: run it without -n"))
     made = importlib.import_module("aiperf.api.benchmark")
-    threshold = config.getoption("aiperf_threshold")
-    if threshold is None and (text := config.getini("aiperf_threshold")):
-        threshold = float(text)
     results = config.getoption("aiperf_results")
 
     def report(line: str, table: str) -> None:
@@ -98,7 +93,7 @@ def _benchmark(item: Any) -> Any:
     asked = made.Asked(
         against=config.getoption("aiperf_against"),
         precision=config.getoption("aiperf_precision") or config.getini("aiperf_precision"),
-        threshold=threshold,
+        threshold=config.getoption("aiperf_threshold") or config.getini("aiperf_threshold") or None,
         results=config.rootpath / results if results else config.rootpath / ".pytest_cache" / "aiperf",
     )
     return made.ComparisonFixture(asked, item.nodeid, report)

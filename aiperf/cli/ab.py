@@ -100,9 +100,11 @@ _Budget = Annotated[
 ]
 _PROGRAM_SECONDS = 40
 _Delta = Annotated[
-    float | None, typer.Option("--delta", "--threshold", help="Smallest relative difference that matters; 0.02 is 2 %.")
+    str, typer.Option("--delta", "--threshold", help="Smallest relative difference that matters: 2% or 0.02.")
 ]
-_Timeout = Annotated[str, typer.Option("--timeout", help="Longest run of a program, 10min by default.")]
+_Timeout = Annotated[
+    str, typer.Option("--timeout", help="Longest that one run of a program may take; 10min by default.")
+]
 _SameOutput = Annotated[bool, typer.Option("--same-output", help="Require that all print the same bytes.")]
 
 
@@ -124,7 +126,7 @@ def ab(
     gpus: _Gpus = 0,
     name: _Name = "",
     asked: AskedMetrics = AskedMetrics(),  # noqa: B008
-    delta: _Delta = None,
+    delta: _Delta = "",
     budget: _Budget = "",
     precision: PrecisionOption = "standard",
     seed: SeedOption = 0,
@@ -191,7 +193,7 @@ def _legend(records: Sequence[CaseRecord]) -> list[str]:
     return [f"{side.name}: {shlex.join(side.command)}" for side in sides] if len(sides) > 2 else []
 
 
-def _adjusted(settings: Settings, delta: float | None, seconds: float, *, energy: bool) -> Settings:
+def _adjusted(settings: Settings, delta: str, seconds: float, *, energy: bool) -> Settings:
     settings = with_delta(settings, delta)
     precision = replace(settings.precision, case_seconds=seconds)
     return replace(settings, precision=precision, energy_seconds=ENERGY_SECONDS if energy else 0.0)

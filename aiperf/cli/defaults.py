@@ -24,7 +24,7 @@ DEFAULTS = {
     "results": "folder of the stored runs",
     "pin": "CPUs of both sides: auto, none, or a list like 0-3",
     "peaks": "true or false: measure peaks that are not stored yet",
-    "timeout": "timeout of each phase of a worker, e.g. 2min",
+    "timeout": "longest that one phase of a side, or one run of a program, may take, e.g. 2min",
     "host-check": "off, warn or strict",
     "columns": "extra columns: energy, cost, goodput",
     "cost": "file of prices",
@@ -131,8 +131,11 @@ def _table(path: Path) -> dict[str, Any]:
         if _TABLE not in text:
             return {}
         table = tomllib.loads(text).get("tool", {}).get("aiperf", {})
+    except tomllib.TOMLDecodeError as error:
+        way = 'Mend that line: text needs quotes (precision = "quick"), numbers, true and false none.'
+        raise usage(f"is not valid TOML: {error}.", way, where=str(path)) from None
     except (OSError, ValueError) as error:
-        raise usage(f"cannot be read: {error}.", "Mend the file.", where=str(path)) from None
+        raise usage(f"cannot be read: {error}.", "It must be readable, and UTF-8 text.", where=str(path)) from None
     faults = [_fault(path, key, value) for key, value in table.items() if not _is_default(key, value)]
     if faults:
         raise UserError([fault for error in faults for fault in error.faults])

@@ -22,7 +22,7 @@ from aiperf.host.placement import parse_cpus
 from aiperf.plan.precision import load_precision
 from aiperf.report.layout.formats import OutputFormat, chosen_format
 from aiperf.settings import Limits, Settings
-from aiperf.units import InvalidValue, parse_time
+from aiperf.units import InvalidValue, parse_share, parse_time
 
 DEFAULT_RESULTS = Path("results")
 
@@ -81,7 +81,9 @@ CostOption = Annotated[
 ResumeOption = Annotated[
     str, typer.Option("--resume", metavar="RUN|latest", help="Continue this run; alone: as it was begun.")
 ]
-TimeoutOption = Annotated[str, typer.Option("--timeout", help="Timeout of each phase of a worker, e.g. 2min.")]
+TimeoutOption = Annotated[
+    str, typer.Option("--timeout", help="Longest that one phase of a side may take (set-up, warm-up, ...), e.g. 2min.")
+]
 
 
 def not_together(flag: str, other: str) -> UserError:
@@ -185,13 +187,20 @@ def make_settings(
     )
 
 
-def with_delta(settings: Settings, delta: float | None) -> Settings:
-    """The settings with another threshold. Raises UserError when it is not between 0 and 1."""
-    if delta is None:
+def with_delta(settings: Settings, text: str) -> Settings:
+    """The settings with the threshold that ``--delta`` gives, if any. Raises UserError."""
+    if not text:
         return settings
-    if not 0 < delta < 1:
-        raise usage(f"invalid value {delta:g}.", "Give a number between 0 and 1, e.g. 0.02.", where="--delta")
+    delta = share_of("--delta", text)
     return replace(settings, precision=replace(settings.precision, delta=delta, width=delta / 2))
+
+
+def share_of(flag: str, text: str) -> float:
+    """A share above 0 and below 1 from a flag's text, ``0.02`` or ``2%``. Raises UserError."""
+    try:
+        return parse_share(text)
+    except InvalidValue as error:
+        raise usage(error.what, error.hint, where=flag) from None
 
 
 def time_of(flag: str, text: str) -> float:

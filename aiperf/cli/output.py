@@ -17,7 +17,7 @@ import typer
 from aiperf.cli.options import not_together
 from aiperf.errors import Exit, usage
 from aiperf.plan.plan import Plan
-from aiperf.records import CaseRecord, RunRecord
+from aiperf.records import CUT_SHORT, CaseRecord, RunRecord
 from aiperf.records.profiled import Profile
 from aiperf.report.explain import explain_case
 from aiperf.report.layout.formats import OutputFormat, Printed, document_json, print_in
@@ -41,7 +41,7 @@ HtmlOption = Annotated[bool, typer.Option("--html", help="Write a self-contained
 
 def explained(records: Sequence[CaseRecord]) -> str:
     """What ``aiperf show`` of a run says of it: a verdict, or why there is none."""
-    if not any(record.results for record in records):
+    if not any(record.results and record.status not in CUT_SHORT for record in records):
         found = next((word for word in _OUTCOMES if any(r.status == word for r in records)), "")
         return _OUTCOMES.get(found, "explains the run")
     return "explains the verdict" if len(records) == 1 else "explains a verdict"

@@ -100,7 +100,7 @@ def resume_lines(outcome: RunOutcome, command: str, form: OutputFormat, results:
     name, submitted = outcome.folder.name, os.environ.get(TYPED_VARIABLE)
     again = job_again(submitted, name) if submitted else in_results(f"aiperf {command} --resume {name}", results)
     where = " through the same launcher" if outcome.run.nodes and not submitted else ""
-    line = f"interrupted; continue{where} with: {again}"
+    line = f"continue{where} with: {again}"
     if form is not OutputFormat.table:
-        print(line, file=sys.stderr)
+        print(f"interrupted; {line}", file=sys.stderr)
     return [line]

@@ -29,6 +29,7 @@ from aiperf.cli.options import (
     make_settings,
     progress_note,
     refuse_beside,
+    share_of,
     with_format,
 )
 from aiperf.cli.output import HtmlOption, refuse_page_in, write_page
@@ -43,7 +44,7 @@ from aiperf.report.layout.formats import OutputFormat, print_in
 from aiperf.report.views.survey_table import batch_lines, history_view_of, survey_rows, survey_view
 from aiperf.store.surveys import read_survey, read_surveys
 
-_Threshold = Annotated[float, typer.Option("--threshold", help="Deficit that matters, as a share, e.g. 0.03 for 3 %.")]
+_Threshold = Annotated[str, typer.Option("--threshold", help="Deficit that matters, as a share: 3% or 0.03.")]
 _Groups = Annotated[
     int, typer.Option("--groups", min=0, max=64, help="Try it on this host: so many groups stand for nodes.")
 ]
@@ -78,7 +79,7 @@ def survey(
         bool, typer.Option("--history", help="Measure nothing: which node has become slower over the stored surveys.")
     ] = False,
     html: HtmlOption = False,
-    threshold: _Threshold = 0.03,
+    threshold_: _Threshold = "3%",
     groups: _Groups = 0,
     slow: _Slow = "",
     seed: SeedOption = 0,
@@ -88,8 +89,7 @@ def survey(
     launcher: LauncherOption = "",
 ) -> None:
     """Find the slow node or link of a fleet: copy, GEMM, and all-reduce over pairs of nodes in rounds."""
-    if not 0 < threshold < 1:
-        raise usage(f"invalid value {threshold:g}.", "Give a share, e.g. 0.03.", "--threshold")
+    threshold = share_of("--threshold", threshold_)
     refuse_page_in(form, html=html)
     if history:
         _show_history(form, results, threshold)

@@ -90,6 +90,10 @@ def oom_kill_count() -> int:
     return next((int(value) for name, _, value in (line.partition(" ") for line in lines) if name == "oom_kill"), 0)
 
 
+STDERR_LINES = 60
+"""Kept of what a failed process wrote: a traceback with the frames of aiperf that led to the user's."""
+
+
 def tail_of(path: Path, *, lines: int = 20, limit_bytes: int = 8192) -> str:
     """Return the last lines of a file, undecodable bytes replaced. Raises OSError."""
     with path.open("rb") as file:
@@ -270,7 +274,7 @@ class Child(GroupLeader):
         """Seconds for which its main thread has waited for a CPU so far; 0 where the kernel does not say."""
         return queued_s(self.pid)
 
-    def stderr_tail(self, *, lines: int = 20, limit_bytes: int = 8192) -> str:
+    def stderr_tail(self, *, lines: int = STDERR_LINES, limit_bytes: int = 8192) -> str:
         """Return the last lines it wrote to stderr, undecodable bytes replaced."""
         if self.stderr_path is None or not self.stderr_path.is_file():
             return ""

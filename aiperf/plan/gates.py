@@ -20,6 +20,7 @@ from aiperf.scenario.keys import KeyReader
 from aiperf.scenario.program_metrics import METRIC_NAME
 from aiperf.scenario.text import axis_text
 from aiperf.scenario.wording import allowed, arranged, nearest, shown, shown_path, unknown_config
+from aiperf.units import share_number
 
 OnInconclusive = Literal["pass", "warn", "fail"]
 DEFAULT_GATE = "default"
@@ -202,9 +203,9 @@ class _GateReader(KeyReader):
         return {"*": self._loss(at, value, most=MOST_LOSS)}
 
     def _loss(self, at: KeyPath, value: Any, *, most: float) -> float:
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not 0 < value < most:
+        share = share_number(value)
+        if not 0 < share < most:
             what = f"{at[-1]}: {shown(value)} is not a share above 0 and below {most:g}."
-            self.fault(at, what, "0.1 stands for 10 %.")
+            self.fault(at, what, "For 10 % write 10% or 0.1.")
             return 0.0
-        return float(value)
+        return share

@@ -16,6 +16,7 @@ from aiperf.scenario.document import Document, read_document
 from aiperf.scenario.keys import KeyReader
 from aiperf.scenario.wording import arranged, nearest, unknown_config
 from aiperf.settings import Precision
+from aiperf.units import share_number
 
 _LONGEST_S = 30 * 24 * 3600.0
 """A month: whoever asks for more has mistyped a number."""
@@ -52,10 +53,12 @@ class _PrecisionReader(KeyReader):
             if key not in known:
                 hint = nearest(key, known) or f"Allowed: {', '.join(known)}."
                 self.fault((key,), f'"{key}" is not a setting.', hint, key=True)
-            elif wanted := _misfit(key, value, known[key]):
+                continue
+            plain = share_number(value) if key in _SHARES and isinstance(value, str) else value
+            if wanted := _misfit(key, plain, known[key]):
                 self.fault((key,), f'{key}: "{str(value)[:40]}" is not {wanted}.')
             else:
-                values[key] = tuple(value) if isinstance(value, list) else value
+                values[key] = tuple(plain) if isinstance(plain, list) else plain
         looks = values.get("looks", (3,))
         if not _rising(looks):
             self.fault(("looks",), "looks must be rising numbers of pairs, the first at least 3.")

@@ -63,7 +63,7 @@ class Warmup:
     first_iteration_s: float
     steady: bool
     reason: str
-    """Why warm-up ended: ``steady`` or what was still moving when the budget ended."""
+    """Why warm-up ended: ``steady`` or what was still moving when its time was up."""
 
 
 @dataclass(frozen=True)

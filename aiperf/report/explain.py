@@ -5,6 +5,7 @@ What must not live here: deciding, reading files, tables.
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -30,17 +31,20 @@ from aiperf.report.output_changes import change_sentences
 from aiperf.report.program_facts import program_sentences
 from aiperf.report.reasons import result_sentences
 from aiperf.report.scenarios import check_sentence, measure_sentences, value_text
+from aiperf.report.traceback import own_lines
 from aiperf.report.views.run_rows import failure_sentence
 from aiperf.scenario.text import axis_text
 from aiperf.units import format_duration, format_percent, format_rate, format_time
 
+_OF_A_CHECKOUT = ("PYTHONPATH", "AIPERF_COMMIT", "AIPERF_REPOSITORY")
+_LAST_LINES = 12
+"""Of what a failed process wrote."""
 _STOPS = {
     "verdict": "every verdict was reached",
     "precision": "the interval reached the requested width",
-    "budget": "the next look did not fit in the budget",
+    "budget": "the next look did not fit in the time left",
     "max_pairs": "the maximum number of pairs was reached",
     "futility": "more pairs were too unlikely to bring a verdict",
-    "interrupted": "it was interrupted",
     "failure": "a launch failed",
     "unfit": "the host disturbed too many pairs",
 }
@@ -117,7 +121,10 @@ def side_sentences(case: Case) -> list[str]:
     keys = list(dict.fromkeys(key for view in views.values() for key in view))
     shared = [k for k in keys if len({value_text(v.get(k)) for v in views.values()}) == 1]
     differing = [k for k in keys if k not in shared]
-    runs = {side.name: shlex.join(side.command) if side.command else side.workload for side in case.sides}
+    runs = {
+        side.name: shlex.join(side.command) if side.command else _in_checkout(side, side.workload)
+        for side in case.sides
+    }
     first = next(iter(runs.values()))
     if len(set(runs.values())) == 1:
         given = (
@@ -176,7 +183,7 @@ def _view(side: Side, case: Case) -> dict[str, Any]:
     """Everything a side may differ in; swept values as the user wrote them."""
     shared = {k for k in side.params if len({value_text(s.params.get(k)) for s in case.sides}) == 1}
     params = {k: case.axes.get(k, v) if k in shared else v for k, v in side.params.items()}
-    view: dict[str, Any] = {**params, **_of_setup(side, case), **{f"env {k}": v for k, v in side.env.items()}}
+    view: dict[str, Any] = {**params, **_of_setup(side, case), **{f"env {k}": v for k, v in _env(side).items()}}
     if side.ranks != 1 or any(s.ranks != 1 for s in case.sides):
         view["ranks"] = side.ranks
     view |= {key: value for key, value in (("python", side.python), ("ref", side.ref)) if value}
@@ -187,7 +194,21 @@ def _of_setup(side: Side, case: Case) -> dict[str, Any]:
     """The function that makes the arguments, and what it is given."""
     if not side.setup:
         return {}
-    return {**{name: case.axes.get(name, value) for name, value in side.setup_params.items()}, "setup": side.setup}
+    return {
+        **{name: case.axes.get(name, value) for name, value in side.setup_params.items()},
+        "setup": _in_checkout(side, side.setup),
+    }
+
+
+def _env(side: Side) -> dict[str, str]:
+    """Variables of a side, without those that a checkout brings: its ref says the same."""
+    return {name: value for name, value in side.env.items() if not (side.ref and name in _OF_A_CHECKOUT)}
+
+
+def _in_checkout(side: Side, path: str) -> str:
+    """``path`` within the checkout of a side that names a ref; else as it is."""
+    root = side.env.get("PYTHONPATH", "").partition(os.pathsep)[0] if side.ref else ""
+    return path.removeprefix(f"{root}/") if root else path
 
 
 def outcome_sentences(record: CaseRecord) -> list[str]:
@@ -202,8 +223,8 @@ def outcome_sentences(record: CaseRecord) -> list[str]:
 
 
 def stderr_lines(record: CaseRecord) -> list[str]:
-    """The last lines that the failed process wrote to stderr."""
-    return [clean(line) for line in record.failure.stderr_tail.splitlines()] if record.failure else []
+    """The last lines that the failed process wrote to stderr; of a traceback the frames of the user's code."""
+    return own_lines(record.failure.stderr_tail) if record.failure else []
 
 
 def stdout_lines(record: CaseRecord) -> list[str]:
@@ -215,7 +236,7 @@ def _last_words(record: CaseRecord) -> list[str]:
     if record.status != "failed":
         return []
     streams = (("stderr", stderr_lines(record)), ("printed", stdout_lines(record)))
-    return [f"  {name}: {line}" for name, lines in streams for line in lines[-8:] if line]
+    return [f"  {name}: {line}" for name, lines in streams for line in lines[-_LAST_LINES:] if line]
 
 
 def _measured(record: CaseRecord) -> list[str]:
@@ -243,7 +264,9 @@ def _measured(record: CaseRecord) -> list[str]:
 
 
 def _span(record: CaseRecord) -> str:
-    stop = f" It ended because {_STOPS.get(record.stop, record.stop)}." if record.stop else ""
+    # That it was interrupted stands above.
+    said = record.stop and record.stop != "interrupted"
+    stop = f" It ended because {_STOPS.get(record.stop, record.stop)}." if said else ""
     own = (
         f", including {format_duration(record.harness_seconds)} of aiperf overhead"
         if record.harness_seconds >= 0.5

@@ -8,11 +8,10 @@ from __future__ import annotations
 import math
 import re
 
-from aiperf.units import format_bytes, format_percent, format_rate, format_time, significant
+from aiperf.units import MINUS, format_bytes, format_percent, format_rate, format_time, signed, significant
 
 DASH = "–"
 """Stands for a quantity that was not measured."""
-_MINUS = "−"
 _ESCAPE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|.)")
 _NEAR_ONE = 0.1
 _MORE_DECIMALS = 4
@@ -61,8 +60,8 @@ def format_si(value: float | None, unit: str) -> str:
         if float(f"{size:.3g}") < limit:
             return f"{significant(value * scale)} {prefix}{unit}"
     if size < 1 and not unit:
-        return f"{value:.3g}"
-    return f"{'-' if value < 0 else ''}{format_rate(size, unit)}".rstrip()
+        return f"{value:.3g}".replace("-", MINUS)
+    return f"{MINUS if value < 0 else ''}{format_rate(size, unit)}".rstrip()
 
 
 def format_interval(low: float | None, high: float | None) -> str:
@@ -103,12 +102,12 @@ def format_change(change: float | None) -> str:
     text = _percent_digits(abs(change) * 100)
     if float(text) == 0:
         return "0 %"
-    return f"{'+' if change > 0 else _MINUS}{text} %"
+    return f"{'+' if change > 0 else MINUS}{text} %"
 
 
 def whole_change(change: float) -> str:
     """``+50``: a relative change in whole per cents, for a column whose head has the unit."""
-    return f"{change * 100:+.0f}".replace("-", _MINUS)
+    return signed(change * 100, 0)
 
 
 def format_change_interval(low: float | None, high: float | None) -> str:
@@ -123,8 +122,7 @@ def format_change_interval(low: float | None, high: float | None) -> str:
 
 
 def _ends(low: float, high: float, decimals: int) -> tuple[str, str]:
-    first, last = (f"{end * 100:+.{decimals}f}".replace("-", _MINUS) for end in (low, high))
-    return first, last
+    return signed(low * 100, decimals), signed(high * 100, decimals)
 
 
 def format_share(share: float | None) -> str:

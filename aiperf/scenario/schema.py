@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 from aiperf.records import Cache, Clock, Isolation, Statistic
 from aiperf.scenario.command import words_of
 from aiperf.scenario.wording import allowed, nearest, shown
-from aiperf.units import InvalidValue, parse_size
+from aiperf.units import InvalidValue, parse_share, parse_size
 
 SIZE_PATTERN = r"^\s*[0-9]+(\.[0-9]+)?\s*(B|KiB|MiB|GiB|TiB|kB|KB|MB|GB|TB)?\s*$"
 RESERVED = ("env", "ranks", "nodes", "python", "venv", "ref", "command", "prepare", "workload", "metrics")
@@ -161,7 +161,18 @@ SideNames = Annotated[
         }
     ),
 ]
-Share = Annotated[float, Field(gt=0, lt=1)]
+Share = Annotated[
+    float,
+    BeforeValidator(parse_share),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
+                {"type": "string", "pattern": r"^\s*[0-9]+(\.[0-9]+)?\s*%?\s*$"},
+            ]
+        }
+    ),
+]
 Tolerance = Annotated[float, Field(ge=0)]
 
 
@@ -247,7 +258,7 @@ class MeasureFile(_Strict):
     statistic: Statistic = "mean"
     """How a side's iterations become one time."""
     delta: Share = 0.02
-    """Practical threshold, e.g. 0.02 for 2 %."""
+    """Practical threshold, such as 2% or 0.02."""
     reentry: Count = 0
     """Untimed iterations after a side's turn begins."""
     blocking_kernel: bool = True

@@ -71,11 +71,11 @@ GOLDEN = [
     ),
     (
         build(1.001, 0.994, 1.008), {}, "equivalent", Reason.WITHIN_THRESHOLD,
-        "time per iteration of after is within 2 % of before's: interval -0.6 … +0.8 % (12 pairs)",
+        "time per iteration of after is within 2 % of before's: interval −0.6 … +0.8 % (12 pairs)",
     ),
     (
         build(1.25, 1.2, 1.3, metric="peak_memory"), {}, "improved", Reason.BEYOND_THRESHOLD,
-        "peak host memory of after is lower than before's: change -20.0 %, interval -23.1 … -16.7 %, "
+        "peak host memory of after is lower than before's: change −20.0 %, interval −23.1 … −16.7 %, "
         "beyond the threshold of 2 % (12 pairs)",
     ),
     (
@@ -90,17 +90,17 @@ GOLDEN = [
     ),
     (
         build(0.975, 0.96, 0.99, needed=None), {}, "inconclusive", Reason.INTERVAL_STRADDLES,
-        "likely regressed: interval -4.0 … -1.0 % excludes 0 % but not the 2 % threshold; "
+        "likely regressed: interval −4.0 … −1.0 % excludes 0 % but not the 2 % threshold; "
         "12 pairs can detect a difference of 2.5 %; more pairs are unlikely to decide it",
     ),
     (
         build(1.01, 0.97, 1.05), {}, "inconclusive", Reason.INTERVAL_STRADDLES,
-        "undecided: interval -3.0 … +5.0 % includes both 0 % and the 2 % threshold; "
+        "undecided: interval −3.0 … +5.0 % includes both 0 % and the 2 % threshold; "
         "12 pairs can detect a difference of 2.5 %; a decision would need about 40 pairs",
     ),
     (
         build(1.05, 1.03, 1.07, second=1.01, ends=(0.99, 1.03)), {}, "inconclusive", Reason.UNSTABLE,
-        "unstable: the t interval is +3.0 … +7.0 %, but the rank-based method gives +1.0 %, -1.0 … +3.0 %, "
+        "unstable: the t interval is +3.0 … +7.0 %, but the rank-based method gives +1.0 %, −1.0 … +3.0 %, "
         "against a threshold of 2 % (12 pairs)",
     ),
     (

@@ -80,7 +80,7 @@ def test_what_cannot_be_compared_is_a_value_error_with_what_to_do(mine, monkeypa
         ({"check": "exact"}, 'check=\'exact\': kind: .* Write "tolerance", "bitwise"'),
         ({"check": {"kind": "none"}}, "is not a check of plain functions. Write"),
         ({"check": {"rtol": -1.0}}, "rtol: .*greater than or equal to 0"),
-        ({"threshold": 2.0}, "threshold=2 is not a share between 0 and 1. Write 0.02 for 2 %."),
+        ({"threshold": 2.0}, 'threshold: "2.0" is not a share above 0 and below 1. For 2 % write 2% or 0.02.'),
         ({"budget": 0.0}, "budget=0 is not a number of seconds above 0"),
         ({"budget": "1mn"}, 'budget: "1mn" is not a time'),
         ({"after": "A"}, 'after: "A" names no function. Pass the function itself, without calling it'),

@@ -127,7 +127,7 @@ def test_a_run_that_was_interrupted_between_launches_goes_on_with_the_pairs_it_h
     monkeypatch.setattr(session, "measure_command_pair", third_is_interrupted)
     stopped = trained.types(*trained.pair, *SPEED)
     assert stopped.code == 130
-    assert f"interrupted; continue with: aiperf ab --resume {trained.latest().name}" in stopped.out
+    assert f"continue with: aiperf ab --resume {trained.latest().name}" in stopped.out
     first = trained.only_record()
     assert (first["status"], len(first["pairs"])) == ("interrupted", 2)
     other = trained.types(*trained.pair, "--metric", "(?P<rate>1[0-9.]*) tokens/s", "--resume", "latest")

@@ -82,7 +82,10 @@ def test_all_mistakes_of_all_files_come_at_once_in_order(here, user) -> None:
         (("run", "./work.py"), "work.py: is Python; a scenario is a .yaml file."),
         (("run", "tiny.yaml", "--precision", "quik"), "Did you mean quick?"),
         (("gate", "tiny.yaml", "--config", "b/nowhere.yaml"), 'gate: there is no file "b/nowhere.yaml"'),
-        (("ab", "true", "true", "--threshold", "5%"), "'--delta' / '--threshold'"),
+        (
+            ("ab", "true", "true", "--threshold", "5"),
+            '--delta: "5" is not a share above 0 and below 1.\n  For 5 % write 5% or',
+        ),
         (("compare", "work.py:add", "work.py:add"), '"work.py:add" names a function, and stored runs are taken here.'),
         (("export",), "--output: is missing.\n  For example: aiperf export -o runs.parquet"),
         (("run", "tiny.yaml", "--seed", "x"), "'--seed': \"x\" is not a whole number."),

@@ -57,7 +57,7 @@ def test_a_run_takes_them_and_a_folder_below_the_project_too(project):
     [
         ('precisoin = "quick"', "Did you mean precision?"),
         ("pin = [1]", "pin: [1] is not a text"),
-        ("pin = ", "cannot be read"),
+        ("pin = ", "is not valid TOML: Invalid value (at line 2, column 7).\n  Mend that line: text needs quotes"),
     ],
 )
 def test_a_table_with_a_fault_is_one_message_with_its_place(here, project, table, said):

@@ -26,6 +26,7 @@ STANDS_FOR = {
     "S": "demo",
 }
 """What a page's placeholder is when the command runs."""
+_SUM = """"python3 -c 'print(sum(n * n for n in range(2_000_000)))'\""""
 _PROGRAMS = "needs those programs; tests/cli/test_cli_ab_metrics.py has others"
 ONLY_PARSED = {
     "run --suite cpu": "minutes",
@@ -36,6 +37,7 @@ ONLY_PARSED = {
     "run NAME --columns cost --cost FILE": "half a minute; tests/report/test_report_extra_columns.py has the column",
     "run ./my-pair.yaml": "half a minute; tests/cli/test_cli_listing.py runs it",
     "run dataloader-pageable-vs-pinned": "needs a GPU",
+    f"ab --name list-or-generator {_SUM} {_SUM}": "half a minute; tests/cli/test_cli_ab.py runs others",
     "ab CMD CMD": "a minute; tests/cli/test_cli_ab.py runs it",
     """ab "./train --old" "./train --new" --metric 'tokens/s: (0-9.+)' --budget 2h""": _PROGRAMS,
     'ab "./server-a" "./server-b" --metric json:stats.p99_ms --primary p99_ms': _PROGRAMS,

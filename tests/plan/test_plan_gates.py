@@ -43,7 +43,7 @@ def test_everything_that_a_file_may_say_is_read(gate_file, tmp_path):
             "scenarios: [my-tag, ./bench/parse.yaml, '../*.yaml', near.yaml]\n"
             "baseline: base.json\nabsolute: true\nprecision: fast.yaml\nside: after\nhead: v2\nbuild: make -j4\n"
             "on_inconclusive: fail\nconfirm: false\nstrict: false\n"
-            "metrics: {time: {threshold: 0.05}, peak_memory: {allow: {my-cache: 1.5, 'old-*': 0.2}}, user: }\n"
+            "metrics: {time: {threshold: 5%}, peak_memory: {allow: {my-cache: 150%, 'old-*': 0.2}}, user: }\n"
         )
     )
     folder = tmp_path / "gates"
@@ -89,7 +89,7 @@ def test_a_file_with_three_faults_tells_all_three_by_line(gate_file):
         ("metrics: {time: {treshold: 0.05}}\n", '"treshold" is not a key'),
         ("metrics: {time: {threshold: 0}}\n", "is not a share above 0 and below 1"),
         ("metrics: {time: {threshold: 5}}\n", "is not a share above 0 and below 1"),
-        ("metrics: {time: {threshold: '5 %'}}\n", "is not a share"),
+        ("metrics: {time: {threshold: '500 %'}}\n", "is not a share"),
         ("metrics: {time: {allow: -1}}\n", "is not a share above 0 and below 100"),
         ("metrics: {time: {allow: {a: true}}}\n", "is not a share"),
         ("against: main\nbaseline: b.json\n", "mutually exclusive"),

@@ -33,6 +33,7 @@ def test_every_shipped_precision_is_read_under_its_name() -> None:
 def test_a_file_of_ones_own_changes_only_what_it_names(load) -> None:
     assert load("looks: [3, 5]\naudits: 0\n") == Precision(name="own", looks=(3, 5), audits=0)
     assert load("") == Precision(name="own")
+    assert load("delta: 3%\nalpha: 1 %\n") == Precision(name="own", delta=0.03, alpha=0.01)
 
 
 @pytest.mark.parametrize(

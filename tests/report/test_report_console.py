@@ -201,6 +201,19 @@ def test_a_ladder_shows_each_step_against_what_it_was_compared_with() -> None:
     assert labels == ["tiled", "cluster", "cluster vs tiled"]
 
 
+def test_a_secondary_metric_of_a_ladder_names_its_sides_in_a_terminal_and_in_markdown() -> None:
+    case = make_case("gemm-ladder", sides=tuple(Side(n, workload="g.g") for n in ("before", "tiled", "cluster")))
+    memory = make_comparison(3.0, 2.0, interval=(1.4, 1.6), metric="peak_memory", unit="B")
+    steps = [("tiled", "before"), ("cluster", "tiled")]
+    results = [make_result(memory, primary=False, side=s, against=a) for s, a in steps]
+    record = measured(case, make_result(make_comparison(3e-3, 2e-3, interval=(1.4, 1.6)), side="tiled"), *results)
+    labels = [line[5:35].strip() for line in lines_at(120, [record], every_metric=True)[3:]]
+    assert labels == ["peak_memory tiled", "peak_memory cluster vs tiled"]
+    text = markdown_of(run_page(make_run(), build_rows([record]), summary="s"))
+    assert "| gemm-ladder | tiled | peak\\_memory |" in text
+    assert "| gemm-ladder | cluster vs tiled | peak\\_memory |" in text
+
+
 def test_sides_that_differ_by_design_show_their_quality_beside_the_speedup() -> None:
     check = Check(kind="named", name="top1_loss", bound=0.01, reason="half of the weights are zero")
     lines = lines_at(100, [with_check(check, max_error=0.00312)])
@@ -268,7 +281,7 @@ def test_an_interrupted_case_keeps_its_figures_and_one_without_says_how_far_it_c
     figures, note = lines_at(100, [record])[2:]
     assert {"2.00×", "1.90 … 2.10"} <= set(re.split(r" {2,}", figures))
     assert figures.endswith("  interrupted")
-    assert note == "     interrupted after 6 pairs, before any stopping rule applied: no verdict"
+    assert note == "     after 6 pairs, before any stopping rule applied: no verdict"
     assert "interrupted: after 6 pairs" in lines_at(100, [replace(record, results=())])[0]
 
 

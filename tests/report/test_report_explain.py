@@ -229,6 +229,22 @@ def test_the_command_that_measures_the_case_again_is_given() -> None:
     assert "aiperf run /home/me/mine.yaml --precision" in flat(own)
 
 
+def test_two_commits_differ_in_their_ref_and_not_in_where_they_are_checked_out() -> None:
+    def side(name: str, ref: str) -> Side:
+        root = f"/tmp/trees/{name}"
+        env = {"PYTHONPATH": f"{root}:/opt", "AIPERF_COMMIT": ref, "MODE": "fast"}
+        return Side(name, workload=f"{root}/mine.py:f", setup=f"{root}/mine.py:make", ref=ref, env=env)
+
+    text = flat(measured(make_case("mine", sides=(side("before", "abc"), side("after", "def")))))
+    assert "Every side runs mine.py:f with setup mine.py:make, env MODE fast." in text
+    assert re.findall(r"They differ in [^)]*\)", text) == ["They differ in ref (before: abc, after: def)"]
+
+
+def test_that_a_case_was_interrupted_is_said_once_before_its_results() -> None:
+    record = replace(measured(make_case()), pairs=(make_pair(0),), status="interrupted", stop="interrupted")
+    assert flat(record).count("interrupted") == 1
+
+
 def test_a_skip_and_a_failure_are_told_with_their_reason() -> None:
     *_, skipped, failed = sample_records()
     assert "Skipped: GPUDirect Storage is not active" in flat(skipped)

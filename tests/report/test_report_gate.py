@@ -32,7 +32,7 @@ OPEN = GateRow(
     case="a-scenario-with-a-rather-long-name[direction=h2d,size=256MiB]",
     scenario="a", metric="time", unit="s",
     status="inconclusive",
-    sentence="time per iteration: likely worse: interval -4.0 … -0.5 % includes a loss of 2 % after 12 pairs; "
+    sentence="time per iteration: likely worse: interval −4.0 … −0.5 % includes a loss of 2 % after 12 pairs; "
     "about 30 would decide it",
     ratio=0.98, low=0.96, high=0.995, p=0.4, before=1.0, after=1.02, pairs_needed=30,
     **NUMBERS,
@@ -61,7 +61,7 @@ gate: base and head rebuilt and interleaved here · base origin/main (0123456789
      all below 0.980× (12 pairs); confirmed
      to reproduce: aiperf gate parse.yaml --only size=1MiB --against 0123456789ab --seed 0
  inconclusive: a-scenario-with-a-rather-long-name[direction=h2d,size=256MiB]: time per iteration:
-     likely worse: interval -4.0 … -0.5 % includes a loss of 2 % after 12 pairs; about 30 would
+     likely worse: interval −4.0 … −0.5 % includes a loss of 2 % after 12 pairs; about 30 would
      decide it
  no baseline: new: new at head: base 0123 has no new.py
 

@@ -16,9 +16,10 @@ from aiperf.report.numbers import (
     format_interval,
     format_ratio,
     format_share,
+    format_si,
     format_value,
 )
-from aiperf.units import format_duration, format_percent
+from aiperf.units import format_duration, format_percent, signed
 
 
 @pytest.mark.parametrize(
@@ -65,6 +66,18 @@ def test_a_ratio_is_never_shown_outside_its_own_interval(middle: float, half: fl
 )
 def test_a_change_has_a_sign_and_a_unit(change: float, text: str) -> None:
     assert format_change(change) == text
+
+
+def test_every_negative_number_has_the_sign_that_changes_have() -> None:
+    shown = [
+        format_value(-3.0, "W"),
+        format_value(-2e-3, "s"),
+        format_si(-0.5, ""),
+        format_si(-2.0, "J"),
+        signed(-1, 1),
+    ]
+    assert shown == ["−3.00 W", "−2.00 ms", "−0.5", "−2.00 J", "−1.0"]
+    assert format_change(-0.03).startswith("−")
 
 
 def test_an_interval_of_a_change_shows_its_ends_apart() -> None:

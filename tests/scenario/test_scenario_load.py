@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from aiperf.errors import UserError
 from aiperf.plan.cases import expand
 from aiperf.records import Check, Measure, Needs
 from aiperf.scenario.load import load_scenario
@@ -40,6 +41,20 @@ def test_measure_keeps_what_is_written_and_leaves_the_rest_open(write, good):
         write(good + "measure: {cache: cold, delta: 0.01, blocking_kernel: false, max_pairs: 10}\n")
     )
     assert scenario.measure == Measure(cache="cold", delta=0.01, blocking_kernel=False, max_pairs=10)
+
+
+@pytest.mark.parametrize("text", ["0.05", "5%", "5 %", "'5%'"])
+def test_a_threshold_may_have_a_percent_sign(write, good, text):
+    assert load_scenario(write(good + f"measure: {{delta: {text}}}\n")).measure.delta == 0.05
+
+
+@pytest.mark.parametrize("text", ["5", "500%", "abc%", "true", "nan"])
+def test_what_is_no_share_is_refused_with_the_ways_to_write_one(write, good, text):
+    with pytest.raises(UserError) as caught:
+        load_scenario(write(good + f"measure: {{delta: {text}}}\n"))
+    (fault,) = caught.value.faults
+    assert "is not a share above 0 and below 1" in fault.what
+    assert fault.hint == ("For 5 % write 5% or 0.05." if text == "5" else "For 2 % write 2% or 0.02.")
 
 
 def test_a_ladder_gives_its_sides_in_the_order_of_the_file(write, good):

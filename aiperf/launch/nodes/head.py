@@ -20,7 +20,7 @@ from typing import Any
 
 from aiperf import __version__
 from aiperf.errors import UserError, usage
-from aiperf.launch.child import StartError, classify, tail_of
+from aiperf.launch.child import STDERR_LINES, StartError, classify, tail_of
 from aiperf.launch.nodes.links import (
     BEAT_S,
     SILENCE_S,
@@ -160,7 +160,7 @@ class RemoteChild:
     def stderr_tail(self) -> str:
         """Return the last lines it wrote to stderr, as far as the shared folder shows them."""
         with suppress(OSError):
-            return tail_of(self._log)
+            return tail_of(self._log, lines=STDERR_LINES)
         return ""
 
 

@@ -73,14 +73,21 @@ class RunRow(ComparisonRow):
     @property
     def name(self) -> str:
         """The text of the first column, under the scenario's name."""
-        parts = [self.label]
-        if self.ladder or self.against not in ("before", ""):
-            parts.append(self.side if self.against == "before" else f"{self.side} vs {self.against}")
         if not self.primary:
-            parts = [self.metric]
-        elif self.metric != DEFAULT_METRIC:
-            parts.append(self.metric)
-        return " ".join(p for p in parts if p) or self.metric
+            return f"{self.metric} {self.sides}".strip()
+        return " ".join(filter(None, (self.place, "" if self.metric == DEFAULT_METRIC else self.metric))) or self.metric
+
+    @property
+    def place(self) -> str:
+        """Axes and, of more than two sides, which are compared: whatever the metric."""
+        return f"{self.label} {self.sides}".strip()
+
+    @property
+    def sides(self) -> str:
+        """Which sides are compared; empty where there are only before and after."""
+        if not self.ladder and self.against in ("before", ""):
+            return ""
+        return self.side if self.against == "before" else f"{self.side} vs {self.against}"
 
     @property
     def own_name(self) -> str:
@@ -246,8 +253,9 @@ def _cut_short(record: CaseRecord, pairs: int) -> str:
         return failure_sentence(record.failure)
     if record.stop == "unfit":
         return f"{void_sentence(record)}: no verdict"
-    state = record.status if record.stop else "still going on, or killed,"
-    return f"{state} after {counted(pairs, 'pair')}, before any stopping rule applied: no verdict"
+    # The column of the verdict has the word interrupted.
+    state = "" if record.stop else "still going on, or killed, "
+    return f"{state}after {counted(pairs, 'pair')}, before any stopping rule applied: no verdict"
 
 
 def _imported(record: CaseRecord) -> str:

@@ -38,7 +38,7 @@ def run_columns(rows: Sequence[RunRow]) -> list[TableColumn[Any]]:
     return [
         TableColumn("case", "scenario / case", _label, rank=3, fold="middle", least=16, most=43, dialect="terminal"),
         TableColumn("scenario", "scenario", lambda row: row.scenario, dialect="markdown"),
-        TableColumn("case", "case", _case, dialect="markdown"),
+        TableColumn("case", "case", lambda row: row.place, dialect="markdown"),
         TableColumn("metric", "metric", lambda row: row.metric, dialect="markdown"),
         BEFORE,
         AFTER,
@@ -193,11 +193,6 @@ def run_plain(run: RunRecord, names: Sequence[str] = ()) -> Any:
 
 def _label(row: RunRow) -> str:
     return f"{'  ' if row.primary else '    '}{row.name}"
-
-
-def _case(row: RunRow) -> str:
-    name = row.name if row.primary else row.label
-    return name if name != row.metric else ""
 
 
 def _limit_with_peak(row: RunRow) -> str:
