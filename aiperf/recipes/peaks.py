@@ -67,11 +67,14 @@ def peaks_exit(outcomes: Sequence[PeakOutcome]) -> Exit:
 
 
 def peak_rates(host_id: str) -> dict[str, PeakRate]:
-    """What is known of this host, as the analysis wants it: amount per second. A floor becomes its inverse."""
+    """What is known of this host, as the analysis wants it: amount per second. A floor becomes its inverse.
+
+    A peak whose launches disagree is not known: by one that a busy host gave, honest results would be impossible.
+    """
     known = {}
     for name, peak in load_peaks(host_id).items():
         declared = peak_spec(name)
-        if declared is None:
+        if declared is None or _unsteady(peak):
             continue
         floor = declared.floor
         known[name] = PeakRate(1 / peak.value if floor else peak.value, "launches/s" if floor else peak.unit)
