@@ -32,7 +32,7 @@ def main() -> int:
     except KeyboardInterrupt:
         return _INTERRUPTED
     except (MemoryError, ImportError, OSError, SystemError) as error:
-        # Of the import alone: a broken installation, or too little memory to map it, (Python may lose its error).
+        # Of the import alone: a broken installation, or too little memory to map it, whose error Python may lose.
         with open(os.devnull if sys.stderr is None else 2, "w", closefd=sys.stderr is None) as words:
             words.write(f"aiperf: it cannot be loaded: {type(error).__name__}: {error}\n")
         return os.EX_OSERR

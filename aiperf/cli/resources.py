@@ -18,8 +18,8 @@ def is_exhausted(error: BaseException) -> bool:
     while seen is not None:
         if isinstance(seen, MemoryError) or (isinstance(seen, OSError) and seen.errno in _ERRNOS):
             return True
-        # A library that cannot be mapped is an ImportError, a thread that cannot be started a RuntimeError, an error that
-        # Python lost for lack of memory a SystemError.
+        # A library that cannot be mapped is an ImportError, a thread that cannot be started a RuntimeError, an error
+        # that Python lost for lack of memory a SystemError.
         if isinstance(seen, ImportError | RuntimeError | SystemError) and _limited():
             return True
         seen = seen.__cause__ or seen.__context__
