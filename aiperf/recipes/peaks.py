@@ -74,7 +74,7 @@ def peak_rates(host_id: str) -> dict[str, PeakRate]:
     known = {}
     for name, peak in load_peaks(host_id).items():
         declared = peak_spec(name)
-        if declared is None or _unsteady(peak):
+        if declared is None or _span(peak) > _UNSTEADY:
             continue
         floor = declared.floor
         known[name] = PeakRate(1 / peak.value if floor else peak.value, "launches/s" if floor else peak.unit)
@@ -149,12 +149,16 @@ def _interval(values: Sequence[float]) -> tuple[float, float]:
     return math.exp(middle - half), math.exp(middle + half)
 
 
+def _span(peak: Peak) -> float:
+    """Upper end of the interval over its launches, over the lower one; 1 where there is none."""
+    return peak.interval_high / peak.interval_low if peak.interval_low else 1.0
+
+
 def _unsteady(peak: Peak) -> str:
     """Why the launches of a peak say little about it; empty where they agree, or where there is no interval."""
-    factor = peak.interval_high / peak.interval_low if peak.interval_low else 1.0
-    if factor <= _UNSTEADY:
+    if _span(peak) <= _UNSTEADY:
         return ""
-    spans = f"the interval over its launches spans a factor of {significant(factor)}"
+    spans = f"the interval over its launches spans a factor of {significant(_span(peak))}"
     return f"{spans}: something disturbed them, so measure again on an idle host"
 
 
