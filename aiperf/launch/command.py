@@ -87,7 +87,7 @@ class _Scene:
     def start(self, side: Side, index: int, *, phase: str = "measure") -> Program:
         """Start run ``index`` of a side."""
         found = self.resolved.get(side.name) or ResolvedCommand(side.command)
-        env = found.environment(program_environment(side.env, seed=run_seed(self.seed, side.name, phase, index)))
+        env = found.environment(program_environment(side.env, seed=run_seed(self.seed, phase, index)))
         if phase != "energy":
             env |= injected_variables(self.case, side, self.records(side, index, phase), env=env)
         try:
@@ -105,7 +105,7 @@ class _Scene:
         """Run to its end what a side has to be prepared by before each of its runs."""
         if not side.prepare:
             return
-        env = program_environment(side.env, seed=run_seed(self.seed, side.name, "prepare", index))
+        env = program_environment(side.env, seed=run_seed(self.seed, "prepare", index))
         folder = Path(side.folder) if side.folder else None
         try:
             with self.launchers[side.name].start(side.prepare, env=env, cwd=folder) as child:
@@ -117,7 +117,7 @@ class _Scene:
 
     def records(self, side: Side, index: int, phase: str) -> Path:
         """Folder for what is recorded inside the processes of a run, whose name says nothing to them."""
-        return self.folder / f"{run_seed(self.seed, side.name, f'records of {phase}', index):x}"
+        return self.folder / f"{run_seed(self.seed, f'records of {phase} of {side.name}', index):x}"
 
 
 @dataclass

@@ -51,9 +51,9 @@ class Run:
         return self.ended.ended - self.child.started - self.total_s
 
 
-def run_seed(seed: int, side: str, phase: str, index: int) -> int:
-    """Seed of one run's environment, drawn from the pair's."""
-    return random.Random(f"{seed}-{side}-{phase}-{index}").getrandbits(32)
+def run_seed(seed: int, phase: str, index: int) -> int:
+    """Seed of the environment of one run of each side, drawn from the pair's: what a launch draws, both sides get."""
+    return random.Random(f"{seed}-{phase}-{index}").getrandbits(32)
 
 
 def sample_of(run: Run) -> Sample:
@@ -74,7 +74,7 @@ def side_run(side: Side, runs: Sequence[Run], plan: CommandPlan, seed: int, ener
     """What a side reported besides its samples."""
     held_s = sum(run.held_s for run in runs) if plan.sliced else 0.0
     peaks = [run.ended.peak_bytes for run in runs if run.ended.peak_bytes is not None]
-    pads = [pad_bytes(run_seed(seed, side.name, "measure", run.index)) for run in runs]
+    pads = [pad_bytes(run_seed(seed, "measure", run.index)) for run in runs]
     return SideRun(
         side=side.name,
         pids=tuple(run.child.pid for run in runs),

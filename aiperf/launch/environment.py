@@ -18,6 +18,7 @@ OWN = "AIPERF_"
 """How the names of aiperf's own variables begin."""
 _PROGRAM_PAD = "_PAD"
 _PAD_BYTES = 4096
+_HASH_SEED = "PYTHONHASHSEED"
 INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 STORE_VARIABLE = "AIPERF_STORE_HOST"
 """The address at which the ranks of a gang meet."""
@@ -57,12 +58,15 @@ def side_environment(
 
 def program_environment(side_env: Mapping[str, str], *, seed: int) -> dict[str, str]:
     """Return the whole environment of one run of a side's program: the parent's without aiperf's own variables, the
-    side's own, and the padding of ``side_environment`` under a name that says nothing.
+    side's own, the padding of ``side_environment`` under a name that says nothing, and a seed of Python's hashes.
 
-    A program that asks cannot tell its side or its launch by it; that its length varies it can see.
+    Sides that run side by side get one ``seed`` (common random numbers): where the stack lies and how dicts collide
+    is as random as ever, and no longer different between the two. A program that asks cannot tell its side or its
+    launch by it; that its length varies it can see.
     """
     env = {name: value for name, value in os.environ.items() if not name.startswith(OWN)}
-    return {**env, **side_env, _PROGRAM_PAD: "x" * pad_bytes(seed)}
+    drawn = {_HASH_SEED: str(random.Random(f"{seed}-hashes").getrandbits(32))}
+    return {**drawn, **env, **side_env, _PROGRAM_PAD: "x" * pad_bytes(seed)}
 
 
 def import_root() -> Path:

@@ -144,11 +144,18 @@ def test_the_environment_does_not_say_which_side_or_run_it_is(monkeypatch: pytes
     monkeypatch.setenv("AIPERF_SCRATCH", "/somewhere")
     first, second = program_environment({"A": "1"}, seed=1), program_environment({"A": "1"}, seed=2)
     assert [name for name in first if "AIPERF" in name.upper()] == []
-    differing = [name for name in first if first[name] != second[name]]
-    assert [{*first[name], *second[name]} for name in differing] == [{"x"}]
-    assert len(first[differing[0]]) == pad_bytes(1)
+    hashes, pad = [name for name in first if first[name] != second[name]]
+    assert {*first[pad], *second[pad]} == {"x"}
+    assert len(first[pad]) == pad_bytes(1)
+    assert (hashes, first[hashes].isdecimal(), int(first[hashes]) < 2**32) == ("PYTHONHASHSEED", True, True)
     assert first["A"] == "1"
     assert program_environment({"AIPERF_OWN": "given by the side"}, seed=1)["AIPERF_OWN"] == "given by the side"
+
+
+def test_a_seed_of_hashes_that_the_user_gave_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert program_environment({"PYTHONHASHSEED": "7"}, seed=1)["PYTHONHASHSEED"] == "7"
+    monkeypatch.setenv("PYTHONHASHSEED", "random")
+    assert program_environment({}, seed=1)["PYTHONHASHSEED"] == "random"
 
 
 def test_a_program_starts_on_its_cpus_and_its_launcher_stays_off_them(launcher: Launcher) -> None:
