@@ -62,3 +62,10 @@ def test_a_node_without_readings_has_no_numbers():
     nothing = SurveyVerdict("gemm", (1,), math.nan, math.nan, math.nan, "unreachable")
     (row,) = json.loads(printed([nothing], OutputFormat.json))
     assert (row["verdict"], row["deficit"]) == ("unreachable", None)
+
+
+def test_an_interval_that_says_nothing_is_no_number_of_forty_digits():
+    vague = SurveyVerdict("gemm", (1,), 0.0, -60.0, 60.0, "undecided")
+    assert "too few readings" in printed([vague])
+    (row,) = json.loads(printed([vague], OutputFormat.json))
+    assert row["high"] > 1e9

@@ -164,3 +164,12 @@ def test_predictions_that_took_another_way_are_counted():
 def test_contradictions_are_refused(asked, fault):
     with pytest.raises(ValueError, match=fault):
         model.step(Context(), **asked)
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_a_perceptron_of_two_bytes_is_fed_such_samples_and_answers_as_one_of_four(mode, tmp_path):
+    pair = Pair("model.step", {}, {"dtype": "bfloat16"}, {"mode": mode, "model": "mlp:small", "batch": 8})
+    (_, short), (exact, rounded) = _both(pair, tmp_path)
+    assert short.inputs()["batch"].dtype == torch.bfloat16
+    assert short.facts["parameter_dtype"] == "bfloat16"
+    assert agreement.relative_frobenius(exact, rounded).value < 0.02

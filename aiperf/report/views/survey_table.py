@@ -21,6 +21,9 @@ _PARTS = {"copy": "memory", "gemm": "CPU", "disk": "disk", "all_reduce": "NIC", 
 _WIDEST = 12
 """Nodes whose pairs fit into a terminal; the page shows more."""
 
+_NO_BOUND = 10.0
+"""A deficit, as a share, up to which an interval says something."""
+
 
 @dataclass(frozen=True)
 class SurveyRow:
@@ -179,4 +182,6 @@ def _share(log: float) -> float | None:
 
 
 def _interval(row: SurveyRow | SurveyHistoryRow) -> str:
+    if row.high is not None and row.high > _NO_BOUND:
+        return "too few readings"
     return format_change_interval(row.low, row.high)

@@ -86,7 +86,10 @@ def _task(asked: SimpleNamespace) -> models.Task:
         )  # fmt: skip
     if asked.lengths == "equal":
         samples = asked.batch * asked.accumulate
-        task = models.build(asked.model, seed=context.seed, device=context.device, batch=samples, seq=asked.seq)
+        task = models.build(
+            asked.model, seed=context.seed, device=context.device,
+            batch=samples, seq=asked.seq, dtype=getattr(torch, asked.dtype),
+        )  # fmt: skip
     elif asked.accumulate > 1:
         raise ValueError("samples of unequal length come in one batch; lengths other than equal need accumulate: 1")
     else:
