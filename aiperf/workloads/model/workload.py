@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -86,10 +87,7 @@ def _task(asked: SimpleNamespace) -> models.Task:
         )  # fmt: skip
     if asked.lengths == "equal":
         samples = asked.batch * asked.accumulate
-        task = models.build(
-            asked.model, seed=context.seed, device=context.device,
-            batch=samples, seq=asked.seq, dtype=getattr(torch, asked.dtype),
-        )  # fmt: skip
+        task = models.build(asked.model, seed=context.seed, device=context.device, batch=samples, seq=asked.seq)
     elif asked.accumulate > 1:
         raise ValueError("samples of unequal length come in one batch; lengths other than equal need accumulate: 1")
     else:
@@ -97,7 +95,20 @@ def _task(asked: SimpleNamespace) -> models.Task:
             asked.model, how=asked.lengths, seed=context.seed, device=context.device,
             samples=asked.batch, longest=asked.seq,
         )  # fmt: skip
-    return pruning.pruned(task, share=asked.prune, removed=asked.pruned == "removed") if asked.prune else task
+    if asked.prune:
+        task = pruning.pruned(task, share=asked.prune, removed=asked.pruned == "removed")
+    return _fed(task, getattr(torch, asked.dtype)) if task.batch.is_floating_point() else task
+
+
+def _fed(task: models.Task, dtype: Any) -> models.Task:
+    """The task with samples of this type, drawn as before and then rounded."""
+    batch = task.batch.to(dtype)
+
+    def redraw(seed: int) -> None:
+        task.redraw(seed)
+        batch.copy_(task.batch)
+
+    return replace(task, batch=batch, redraw=redraw)
 
 
 def _validate(asked: SimpleNamespace) -> None:

@@ -229,11 +229,10 @@ def build(
     part: int = 0,
     parts: int = 1,
     rows: slice | None = None,
-    dtype: Any = torch.float32,
 ) -> Task:
     """The model called ``name`` with the ``part``-th of ``parts`` equal slices of a global batch of ``batch`` samples.
 
-    ``rows`` cuts another slice; ``dtype``: of the batch, where that is not words. Weights and the global batch depend on the seed alone, weights on a GPU on its model
+    ``rows`` cuts another slice. Weights and the global batch depend on the seed alone, weights on a GPU on its model
     too. Raises ValueError for an unknown name or a batch that cannot be cut.
     """
     if name not in TRANSFORMERS and name not in PERCEPTRONS:
@@ -251,8 +250,7 @@ def build(
     def drawn(seed: int, which: str) -> Any:
         return draw(name, which, seed=seed, batch=batch, seq=seq)[mine]
 
-    kinds = {"batch": torch.long if words else dtype, "targets": None}
-    held = {which: drawn(seed, which).to(device, kind, copy=True) for which, kind in kinds.items()}
+    held = {which: drawn(seed, which).to(device).clone() for which in ("batch", "targets")}
 
     def redraw(seed: int) -> None:
         for which, tensor in held.items():
