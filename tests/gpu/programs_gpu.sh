@@ -68,7 +68,7 @@ by_gpu unequal sequential concurrent-more --precision quick
 by_gpu copies copies pipelined --precision quick --primary gpu_span
 by_gpu cluster cluster cluster --precision quick
 by_gpu children children tensor --precision quick
-if [ "$(nvidia-smi -L | wc -l)" -ge 2 ]; then
+if [ "$(nvidia-smi --query-gpu=name --format=csv,noheader | wc -l)" -ge 2 ]; then
   gpus=2
   by_gpu two-gpus two-gpus two-gpus-apart --precision quick
   by_gpu two-gpus-or-one spin-30 two-gpus --precision quick
