@@ -287,7 +287,11 @@ def _gpus(programs: Programs, host: HostFacts, faults: list[Fault]) -> int:
     wanted = max(programs.gpus, int(by_gpu))
     if wanted > len(host.gpus):
         why = f" ({host.gpu_problem})" if host.gpu_problem else ""
-        flag, what = ("--gpus", f"asks for {wanted} GPUs") if programs.gpus else ("--clock", "gpu needs a GPU")
+        flag, what = (
+            ("--gpus", f"asks for {wanted} GPU{'' if wanted == 1 else 's'}")
+            if programs.gpus
+            else ("--clock", "gpu needs a GPU")
+        )
         hint = "Use fewer, or run on a host that has them."
         faults.append(Fault(flag, f"{what}; this host has {len(host.gpus)}{why}.", hint))
     return wanted

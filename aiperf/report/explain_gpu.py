@@ -47,7 +47,10 @@ def _whole(work: dict[str, Any]) -> str:
     of_graphs = f" and {graphs} launch{'' if graphs == 1 else 'es'} of graphs" if graphs else ""
     parts = [f"{counted(kernels, 'kernel')} of {launches}{of_graphs}"]
     if len(gpus) > 1:
-        parts.append(f"on {len(gpus)} GPUs ({', '.join(str(gpu['kernels']) for gpu in gpus)} kernels)")
+        # By what they did: which of them is named first is chance.
+        each = sorted((gpu["kernels"], gpu["busy_s"]) for gpu in gpus)
+        apart = (f"{counted(kernels, 'kernel')}, {format_time(busy)} busy" for kernels, busy in each)
+        parts.append(f"on {len(gpus)} GPUs ({'; '.join(apart)})")
     if work["processes"] > 1:
         parts.append(f"in {work['processes']} processes")
     for kind, copies in work["copies"].items():

@@ -31,9 +31,15 @@ def metric_faults(document: Document, parts: Outline) -> Iterator[Fault]:
         yield from _agreement(document, parts, [metrics for metrics, _ in by_side])
     measure = document.data.get("measure")
     if isinstance(measure, dict):
-        names = [*parts.given, *(by_side[0][0] if by_side else ())]
+        names = dict.fromkeys([*parts.given, *_named(document, parts), *(by_side[0][0] if by_side else ())])
         yield from _clock(document, parts, measure)
-        yield from _primary(document, parts, measure, names)
+        yield from _primary(document, parts, measure, list(names))
+
+
+def _named(document: Document, parts: Outline) -> Iterator[str]:
+    """Names of all metrics that are declared, rightly or not."""
+    for block in (document.data.get("metrics"), *(side.data.get("metrics") for side in parts.sides)):
+        yield from (str(name) for name in block) if isinstance(block, dict) else ()
 
 
 def _only_of_programs(document: Document, parts: Outline) -> Iterator[Fault]:

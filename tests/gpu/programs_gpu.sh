@@ -3,7 +3,8 @@
 #   tests/gpu/programs_gpu.sh FOLDER
 # Leaves a small file for each pair in FOLDER, and a summary that says what came out as it must. Exit 1 when not all did.
 # The records of single processes come first. No pair begins after LIMIT seconds (120); those left out count as missing.
-# FULL=1 takes standard precision for the pairs whose ratios are held against events.
+# FULL=1 takes standard precision for the pairs whose ratios are held against events. Where there are two GPUs, a program
+# that works on both is compared too, and ONLY=two-gpus leaves all others out.
 set -uo pipefail
 limit=${LIMIT:-120}
 folder=${1:?usage: tests/gpu/programs_gpu.sh FOLDER}
@@ -19,6 +20,7 @@ precision=quick
 pair() {  # NAME BEFORE AFTER [OPTION ...]
   local name=$1 before=$2 after=$3 began
   shift 3
+  case $name in *${ONLY:-}*) ;; *) return ;; esac
   if [ "$SECONDS" -gt "$limit" ]; then
     echo "$name: left out after $SECONDS s" | tee -a "$folder/left-out.txt"
     return
@@ -28,15 +30,16 @@ pair() {  # NAME BEFORE AFTER [OPTION ...]
     > "$folder/$name.json" 2> "$folder/$name.err"
   echo "$? $(echo "$(date +%s.%N) - $began" | python3 -c 'a, _, b = input().split(); print(float(a) - float(b))')" \
     > "$folder/$name.exit"
-  case $name in matmul | uneven | unequal | torch)
+  case $name in matmul | uneven | unequal | torch | two-gpus*)
     python3 -m aiperf show latest ab --results "$work/results" > "$folder/$name.show" 2>&1 ;;
   esac
   [ -s "$folder/$name.err" ] || rm -f "$folder/$name.err"
 }
+gpus=1
 by_gpu() {  # NAME BEFORE AFTER [OPTION ...]: programs by GPU time
   local name=$1 before="$work/programs $2" after="$work/programs $3"
   shift 3
-  pair "$name" "$before" "$after" --gpus 1 --clock gpu "$@"
+  pair "$name" "$before" "$after" --gpus $gpus --clock gpu "$@"
 }
 events=(--metric 'events: ([0-9.]+) us' --primary gpu_busy)
 
@@ -65,6 +68,12 @@ by_gpu unequal sequential concurrent-more --precision quick
 by_gpu copies copies pipelined --precision quick --primary gpu_span
 by_gpu cluster cluster cluster --precision quick
 by_gpu children children tensor --precision quick
+if [ "$(nvidia-smi --query-gpu=name --format=csv,noheader | wc -l)" -ge 2 ]; then
+  gpus=2
+  by_gpu two-gpus two-gpus two-gpus-apart --precision quick
+  by_gpu two-gpus-or-one spin-30 two-gpus --precision quick
+  gpus=1
+fi
 for bad in too-large illegal unfinished quick-exit no-kernel no-gpu; do
   by_gpu "bad-$bad" tensor $bad --precision quick
 done

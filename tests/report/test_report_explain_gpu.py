@@ -52,7 +52,8 @@ def test_kernels_stand_side_by_side_by_name_the_longest_first():
     said = gpu_sentences(record(pair(run("before", before), run("after", after))))
     assert said[0] == "before, one run: 20 kernels of 20 launches."
     assert said[1] == (
-        "after, one run: 24 kernels of 20 launches and 1 launch of graphs, on 2 GPUs (10, 14 kernels), in 2 processes, "
+        "after, one run: 24 kernels of 20 launches and 1 launch of graphs, on 2 GPUs (10 kernels, 1.00 ms busy; 14 "
+        "kernels, 1.00 ms busy), in 2 processes, "
         "8 MiB to the GPU (2 × 200 µs)."
     )
     assert said[2] == "matmul_naive(float*): before 20 × 420 µs, after –"

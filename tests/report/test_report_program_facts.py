@@ -7,9 +7,10 @@ from typing import Any
 from factory_of_records import make_case, make_comparison, make_pair, make_result, measured
 
 from aiperf.analysis.notes import note_sentence
-from aiperf.records import CaseRecord, Note, Side, SideRun
+from aiperf.records import CaseRecord, Note, ProgramMetric, Side, SideRun
 from aiperf.report.program_facts import program_sentences
 from aiperf.report.views.run_rows import build_rows
+from aiperf.report.views.run_table import run_table
 
 SIDES = (Side("before", command=("tool",)), Side("after", command=("tool", "-x")))
 FACTS = {"sliced": True, "why": "all sides only compute, on one core", "counted_by": "wait4"}
@@ -56,3 +57,19 @@ def test_only_notes_that_change_how_the_numbers_are_read_stand_below_the_row() -
     )
     (row,) = build_rows([record_of(FACTS, FACTS, notes=notes)]).rows
     assert row.notes == (note_sentence(notes[1]),)
+
+
+def test_a_metric_that_the_scenario_asks_of_its_programs_has_a_row_and_others_have_none() -> None:
+    asked = (
+        ProgramMetric("loss", pattern="loss ([0-9.]+)"),
+        ProgramMetric("step", range="step"),
+        ProgramMetric("step_count", range="step", part="count"),
+    )
+    sides = tuple(Side(name, command=("tool",), metrics=asked) for name in ("before", "after"))
+    time = make_result(make_comparison(0.4, 0.2, interval=(1.9, 2.1)))
+    others = [
+        make_result(make_comparison(0.4, 0.2, interval=(1.9, 2.1), metric=name), primary=False)
+        for name in ("user", "loss", "step", "step_count")
+    ]
+    record = measured(make_case("ab", sides=sides, path=""), time, *others)
+    assert [row.metric for row in run_table(build_rows([record])).rows] == ["time", "loss", "step"]

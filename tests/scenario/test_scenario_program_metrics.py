@@ -120,6 +120,8 @@ def test_sides_give_the_same_metrics_in_one_unit(faults):
     # A mistake at the top hides that metric from the other side; only the mistake is said.
     (line,) = faults(own + "metrics: {speed: {patern: x}}\n")
     assert '"patern" is not a key of a metric' in line
+    (line,) = faults(COMMANDS + "metrics: {speed: {patern: x}}\nmeasure: {metric: speed}\n")
+    assert '"patern" is not a key of a metric' in line
 
 
 def test_workloads_give_no_metrics_of_their_own(faults, good):

@@ -51,7 +51,7 @@ def test_the_tool_of_every_file_is_told_by_what_it_holds(name: str, tmp_path: Pa
     disguised = tmp_path / "results-of-last-year"
     shutil.copy(FOLDER / name, disguised)
     tool = take(disguised, tmp_path).run.settings["imported"]["tool"]
-    assert tool.replace("-", "_") == re.split(r"_(?:agg|no|par|cal)|\.", Path(name).name)[0]
+    assert tool.replace("-", "_") == re.split(r"_(?:agg|no|par|cal|full|brief|modes)|\.", Path(name).name)[0]
 
 
 def test_no_file_fits_two_outlines() -> None:

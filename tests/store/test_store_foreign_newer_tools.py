@@ -128,7 +128,45 @@ def test_one_benchmark_of_jmh_in_two_modes_is_two_cases(tmp_path: Path) -> None:
     assert {"Sorts.max[mode=thrpt]", "Sorts.max[mode=sample]"} < ids
 
 
+@pytest.mark.parametrize("mode", ["thrpt", "avgt", "sample", "ss"])
+def test_every_mode_of_jmh_gives_the_time_that_jmh_itself_states(mode: str, tmp_path: Path) -> None:
+    """A file that JMH 1.25 wrote. Of a throughput the mean time is not quite the inverse of the mean rate."""
+    entry = next(e for e in document("jmh_modes.json") if e["mode"] == mode)
+    record = next(r for r in take_fixture("jmh_modes.json", tmp_path).records if r.case.axes["mode"] == mode)
+    score = entry["primaryMetric"]["score"]
+    samples = [s for pair in record.pairs for s in pair.samples]
+    mean = sum(s.wall_s for s in samples) / sum(s.iterations for s in samples)
+    assert len(record.pairs) == 3
+    assert mean == pytest.approx(1e-3 / score if mode == "thrpt" else score * 1e-3, rel=2e-3)
+    assert (own(record)["mean"], own(record)["unit"]) == (score, "ops/ms" if mode == "thrpt" else "ms/op")
+    assert record.case.axes["maxStringLength"] == "1000"
+
+
 # ---- BenchmarkDotNet -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["benchmarkdotnet_full.json", "benchmarkdotnet_brief.json"])
+def test_what_benchmarkdotnet_wrote_in_full_and_in_brief_is_the_same_run(name: str, tmp_path: Path) -> None:
+    """Files that BenchmarkDotNet 0.15.1 wrote of one run: the full one holds pilots, warm-ups and overhead, too."""
+    imported = take_fixture(name, tmp_path)
+    (record,) = imported.records
+    stated = document(name)["Benchmarks"][0]["Statistics"]
+    times = [t for (t,) in per_iteration(record)]
+    assert times == pytest.approx([t * 1e-9 for t in stated["OriginalValues"]])
+    assert own(record)["mean"] == pytest.approx(stated["Mean"] * 1e-9)
+    assert statistics.fmean(times) == pytest.approx(stated["Mean"] * 1e-9)
+    assert (record.case.id, own(record)["others"]) == (
+        "ArrayProcessorBenchmarks.GenerateArray",
+        ["standard error 46.4 ns", "22012 B allocated/op"],
+    )
+    assert imported.run.software == {"dotnet": ".NET 9.0.13 (9.0.1326.6317)"}
+    assert (imported.run.host["cpu_model"], imported.run.host["cpus"]) == ("AMD Ryzen 5 3600X", 12)
+
+
+def test_the_date_of_benchmarkdotnet_is_the_end_of_its_title(tmp_path: Path) -> None:
+    imported = take_fixture("benchmarkdotnet_brief.json", tmp_path)
+    assert imported.run.started == "2026-03-05T03:03:56+00:00"
+    assert "the file names no time zone: the date is taken as UTC" in note_sentences(imported.records[0])
 
 
 def test_a_launch_of_benchmarkdotnet_is_the_replicate_and_only_its_results_count(tmp_path: Path) -> None:

@@ -44,6 +44,8 @@ class RunRow(ComparisonRow):
 
     label: str = ""
     """The axes as people read them; empty for a case without axes."""
+    declared: bool = False
+    """Whether its programs give the metric because the scenario asks for it: a line that they print, or a range."""
     status: str = "measured"
     """measured, skipped, failed, interrupted or imported; NOT_BEGUN or NO_RECORD for a planned case that has none."""
     ladder: bool = False
@@ -272,6 +274,7 @@ def _result_row(record: CaseRecord, result: Result) -> RunRow:
     return RunRow(
         **row,
         label=case.label,
+        declared=any(m.name == row["metric"] and m.part == "mean" for m in case.program_metrics),
         status="interrupted" if record.status == "interrupted" else "measured",
         ladder=len(case.sides) > 2,
         expect=case.expect,

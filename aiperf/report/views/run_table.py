@@ -116,12 +116,12 @@ def run_page(
 
 
 def run_table(table: RunTable, *, every_metric: bool = False) -> Table[RunRow]:
-    """The rows that a terminal shows, by scenario; ``every_metric`` are also those that only inform."""
+    """The rows that a terminal shows, by scenario; ``every_metric`` are also those that nobody asked for."""
     rows: list[RunRow] = []
     heads: dict[RunRow, str] = {}
     headings: list[str] = []
     for name, group in table.groups():
-        shown = [row for row in group if row.primary or row.is_price or every_metric]
+        shown = [row for row in group if row.primary or row.is_price or row.declared or every_metric]
         shown = [replace(row, notes=(*row.notes, *_regressions(row, group, shown))) for row in shown]
         alike = not any(row.verdict for row in shown) and len({(row.status, row.sentence) for row in shown}) == 1
         if alike:

@@ -5,6 +5,7 @@ What must not live here: other tools, what becomes of the numbers.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,15 @@ from aiperf.store.importers.common import (
     ToolFormat,
     ToolSummary,
     fault_of,
+    moment,
     one_process,
 )
 from aiperf.units import format_time
 
 TOOL = "benchmarkdotnet"
 _NANO = 1e-9
+_BEGAN = re.compile(r"-(\d{8}-\d{6})$")
+"""When a run began, at the end of its title: ``Sorts-20260305-030356``."""
 
 
 def _recognises(document: Node) -> bool:
@@ -38,12 +42,16 @@ def _read(document: Node, _: Path) -> Foreign:
     # Several jobs run the same method: what tells them apart stands only in DisplayInfo.
     jobs = {_job(node) for node in nodes}
     runtime = info.text("RuntimeVersion") or info.text("ClrVersion")
+    began = _BEGAN.search(document.text("Title"))
+    started, doubt = moment(began[1] if began else "")
     return Foreign(
         TOOL,
         info.text("BenchmarkDotNetVersion"),
         tuple(_benchmark(node, several_jobs=len(jobs) > 1) for node in nodes),
+        started=started,
         machine=_machine(info),
         software={"dotnet": runtime} if runtime else {},
+        notes=(doubt,) if doubt else (),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,10 @@ BAD = {
 }
 
 
+ONLY_TWO = (FOLDER / "two-gpus.exit").exists() and not (FOLDER / "matmul.exit").exists()
+"""Whether ONLY=two-gpus left the others out."""
+
+
 def rows(name: str) -> dict[str, Any]:
     try:
         found = json.loads((FOLDER / f"{name}.json").read_text())["rows"]
@@ -27,8 +32,30 @@ def rows(name: str) -> dict[str, Any]:
     return {row.get("metric") or "": row for row in found}
 
 
+def two_gpus() -> Iterator[tuple[str, bool, str]]:
+    """Of machines with two GPUs: one process with both, a process for each, all on one."""
+    shown = (FOLDER / "two-gpus.show").read_text()
+    apart = re.findall(r"on 2 GPUs \(10 kernels, (\S+ µs) busy; 20 kernels, (\S+ µs) busy\)", " ".join(shown.split()))
+    yield "two GPUs: told apart on both sides", len(apart) == 2, str(apart)
+    yield "two GPUs: their processes counted", "in 2 processes" in " ".join(shown.split()), ""
+    for name in ("two-gpus", "two-gpus-or-one"):
+        kernels, busy, span = (rows(name).get(metric, {}) for metric in ("gpu_kernels", "gpu_busy", "gpu_span"))
+        seen = (kernels.get("before"), kernels.get("after"))
+        yield f"{name}: kernels summed", seen == (30, 30), f"{seen}"
+        ratio = busy.get("ratio") or 0
+        yield f"{name}: busy time summed", abs(ratio - 1) < 0.05, f"{ratio} (span {span.get('ratio')})"
+
+
 def checks() -> Iterator[tuple[str, bool, str]]:
     """Name, whether it holds, what was seen."""
+    if (FOLDER / "two-gpus.exit").exists():
+        yield from two_gpus()
+    if not ONLY_TWO:
+        yield from one_gpu()
+
+
+def one_gpu() -> Iterator[tuple[str, bool, str]]:
+    """Of any machine with a GPU."""
     for name, other in (("matmul", "events"), ("uneven", "events")):
         found = rows(name)
         if "gpu_busy" not in found or other not in found:

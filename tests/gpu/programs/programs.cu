@@ -7,6 +7,8 @@
 #include <cstring>
 #include <cuda_fp16.h>
 #include <mma.h>
+#include <nvtx3/nvToolsExt.h>
+#include <string>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <vector>
@@ -81,7 +83,9 @@ template <class Work> void timed(Work work, cudaStream_t stream = 0) {
   MUST(cudaEventCreate(&began));
   MUST(cudaEventCreate(&ended));
   MUST(cudaEventRecord(began, stream));
+  nvtxRangePushA("timed");
   work();
+  nvtxRangePop();
   MUST(cudaEventRecord(ended, stream));
   MUST(cudaEventSynchronize(ended));
   MUST(cudaEventElapsedTime(&ms, began, ended));
@@ -117,6 +121,30 @@ static void streams(int count, int kernels) {
   for (auto &stream : each) MUST(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   for (int i = 0; i < kernels; i++) spin<<<1, 32, 0, each[i % count]>>>(20000, nullptr);
   MUST(cudaDeviceSynchronize());
+}
+
+static void spins(int kernels) {
+  for (int i = 0; i < kernels; i++) spin<<<1, 32>>>(20000, nullptr);
+  MUST(cudaDeviceSynchronize());
+}
+
+// 10 kernels on the first GPU and 20 on the second: by this process, or by one process for each that sees no other.
+static int two_gpus(const char *program, bool processes) {
+  int bad = 0, status;
+  for (int gpu = 0; gpu < 2; gpu++) {
+    if (!processes) {
+      MUST(cudaSetDevice(gpu));
+      spins(10 * (gpu + 1));
+    } else if (!fork()) {
+      const char *all = getenv("CUDA_VISIBLE_DEVICES"), *rest = all ? strchr(all, ',') : nullptr;
+      if (all && !rest) exit(3);
+      std::string one = !all ? std::to_string(gpu) : gpu ? rest + 1 : std::string(all, rest);
+      setenv("CUDA_VISIBLE_DEVICES", one.c_str(), 1);
+      execl(program, program, gpu ? "spin-20" : "spin-10", (char *)0);
+    }
+  }
+  while (processes && wait(&status) > 0) bad |= status;
+  return bad != 0;
 }
 
 static void elementwise(bool graph) {
@@ -166,7 +194,9 @@ int main(int count, char **words) {
     while (wait(&status) > 0) bad |= status;
     return bad != 0;
   }
-  if (is(name, "naive") || is(name, "tensor")) matmul(is(name, "tensor"));
+  if (is(name, "two-gpus") || is(name, "two-gpus-apart")) return two_gpus(words[0], is(name, "two-gpus-apart"));
+  if (is(name, "spin-10") || is(name, "spin-20") || is(name, "spin-30")) spins(atoi(name + 5));
+  else if (is(name, "naive") || is(name, "tensor")) matmul(is(name, "tensor"));
   else if (is(name, "sequential")) streams(1, 100);
   else if (is(name, "concurrent")) streams(8, 100);
   else if (is(name, "concurrent-more")) streams(8, 200);
