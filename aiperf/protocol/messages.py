@@ -256,6 +256,7 @@ class SummaryReply(WorkerReply):
     """What its audits reach; None before the first."""
     peak_bytes: int | None
     peak_gpu_bytes: int | None
+    gpu_allocation: int | None = None  # usage.gpu_allocation
     faults: dict[str, str] = field(default_factory=dict)
     """Reason code -> what makes the side's numbers worthless, as its workload says."""
     replaced: tuple[str, ...] = ()
