@@ -288,6 +288,10 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
         f"outputs of {v['side']} are off by up to {v['error']:.2g}: within the tolerance of {v['declared']:.2g} "
         f"that the scenario names, beyond the {v['usual']:.2g} that is usual for their type"
     ),
+    "batches_only": lambda v: (
+        f"{v['side']} is {v['batches']:.3g}x as fast as {v['against']} where many steps are timed together, and "
+        f"{v['single']:.3g}x where each is timed by itself: steps overlap, or it does less where nobody looks"
+    ),
     "stragglers": lambda v: f"processes that {_and(v)} started still ran when it had ended",
     "unverified": _unverified,
     "source_figures": _source_figures,

@@ -58,8 +58,8 @@ def gpu_peak() -> int | None:
 
 
 def gpu_allocation() -> int | None:
-    """Bytes of an average allocation of torch's from the driver, and so the least that its peak has been, whatever torch
-    says of that; None where it does not count them."""
+    """Bytes of an average allocation of torch's from the driver, and so the least that its peak has been; None where
+    torch does not count them. To reset a peak leaves these counts alone."""
     if gpu_peak() is None:
         return None
     stats = sys.modules["torch"].cuda.memory_stats()

@@ -15,8 +15,8 @@ from aiperf.protocol.messages import (
     RehearsalRequest,
     TurnRequest,
     WarmUpRequest,
-    WorkloadCall,
     WideRequest,
+    WorkloadCall,
 )
 from aiperf.worker.clocks import ClockReading
 from aiperf.worker.load import NotAWorkload
