@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from aiperf.analysis.pairs import side_run, valid
+from aiperf.analysis.metrics import DEFAULT_METRIC
+from aiperf.analysis.pairs import counted, per_iteration, reading, side_run, valid
 from aiperf.records import Case, Note, Pair
 
 FEWEST_PAIRS, FEWEST_READINGS = 2, 3
@@ -28,6 +29,10 @@ FEW = 2.0
 """A spread from so many readings is taken as twice as large: it may as well be too small."""
 LEAST_SECONDS = 1e-6
 """A difference in time below the resolution of the clocks says nothing."""
+BATCHES_IN, BATCH_SHARE, BATCH_LEAST_S = 3, 0.45, 20e-6
+"""Pairs that must show an advantage of timed batches which single iterations on known inputs lose so much of, and the
+shortest step of which that is said: a reading of one costs something itself. Of 213 advantages of honest sides, two
+pairs each, two lost more in both: a read from disk, and streams of a GPU that overlap from step to step."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,44 @@ def fresh_note(pairs: Sequence[Pair], case: Case, side: str) -> Note | None:
     if base is None or other is None:
         return None
     return _loss(other, base, names["side"]) or _loss(base, other, names["base"])
+
+
+def batch_notes(pairs: Sequence[Pair], case: Case) -> Iterator[Note]:
+    """A note on each side whose advantage over the base side, or the base's over it, is hardly there when steps are
+    timed one by one: it may be that the side works only where it thinks that somebody looks, or that the clock of long
+    readings is not to be trusted. Honest steps that overlap with the next one are like that as well."""
+    used, (base, *others) = valid(pairs), [side.name for side in case.sides]
+    if case.is_command or not used or any(side.ranks > 1 for side in case.sides):
+        return
+    field = reading(used, case, metric=DEFAULT_METRIC).field
+    for side, against in ((side, base) for side in others):
+        for mine, theirs in ((side, against), (against, side)):
+            gains = [gain for pair in used if (gain := _gain(pair, mine, theirs, field)) is not None]
+            if len(gains) < BATCHES_IN:
+                continue
+            losses = [batches - single for batches, single in gains]
+            (batches, single), loss = (
+                (statistics.median(x[i] for x in gains) for i in (0, 1)),
+                statistics.median(losses),
+            )
+            most = loss > max(LEAST_LOSS, BATCH_SHARE * batches) and _typical(losses) > IN_MOST * loss
+            if batches >= LEAST_ADVANTAGE and most:
+                ratios = {"batches": math.exp(batches), "single": math.exp(single)}
+                yield Note("batches_only", {"side": mine, "against": theirs, **ratios})
+
+
+def _gain(pair: Pair, mine: str, theirs: str, field: str) -> tuple[float, float] | None:
+    """By how much ``mine`` is faster in a pair, as log ratios: in timed batches, and in single iterations on known
+    inputs. None where too few were timed."""
+    runs = [side_run(pair, side) for side in (mine, theirs)]
+    plain = [per_iteration(counted(pair, side, field), field) for side in (mine, theirs)]
+    singles = [_logs(run.again_s) for run in runs if run is not None]
+    if len(singles) < 2 or min(map(len, singles)) < FEWEST_READINGS or not all(plain):
+        return None
+    own, other = (statistics.median(each) for each in plain)
+    if own <= 0 or other < BATCH_LEAST_S:
+        return None
+    return math.log(other / own), _typical(singles[1]) - _typical(singles[0])
 
 
 def _loss(mine: _Singles, theirs: _Singles, name: str) -> Note | None:

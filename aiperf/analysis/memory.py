@@ -19,8 +19,14 @@ SHARE = 0.1
 
 def forgotten_note(pairs: Sequence[Pair], case: Case, side: str) -> Note | None:
     """The finding that a side was seen with more memory than the peak that it has reached by its own kernel's count:
-    it had that count reset. None where no pair shows it, or memory was not looked at."""
+    it had that count reset. So did one whose allocations of GPU memory are larger on average than its peak. None where
+    no pair shows it, or memory was not looked at."""
     found = [(run.witness["resident_bytes"], float(run.peak_bytes or 0)) for run in _runs(pairs, side)]
+    found += [
+        (run.witness["gpu_allocation_bytes"], float(run.peak_gpu_bytes))
+        for run in _measured(pairs, side)
+        if "gpu_allocation_bytes" in run.witness and run.peak_gpu_bytes is not None
+    ]
     most = max(found, key=lambda seen: seen[0] - seen[1], default=(0.0, 0.0))
     if most[0] - most[1] <= max(FLOOR_BYTES, SHARE * most[1]):
         return None
@@ -46,5 +52,9 @@ def _elsewhere(pairs: Sequence[Pair], side: str) -> float:
 
 def _runs(pairs: Sequence[Pair], side: str) -> list[SideRun]:
     """Of the pairs that count, those in which its memory was looked at."""
-    runs = [side_run(pair, side) for pair in valid(pairs)]
-    return [run for run in runs if run is not None and "resident_bytes" in run.witness and run.peak_bytes is not None]
+    return [r for r in _measured(pairs, side) if "resident_bytes" in r.witness and r.peak_bytes is not None]
+
+
+def _measured(pairs: Sequence[Pair], side: str) -> list[SideRun]:
+    runs = (side_run(pair, side) for pair in valid(pairs))
+    return [run for run in runs if run is not None]

@@ -176,6 +176,10 @@ _REMEDIES = {
     "outputs_unpoisoned": 'say why not, kept_outputs="...", in the Workload',
     "latencies_reported": 'say how it takes them, latency_source="...", in the Workload',
     "stragglers": "the program must end what it starts",
+    "time_outside": "do it in the step, where it is timed",
+    "first_elsewhere": "let the first iteration build what it needs, or compare whole programs",
+    "memory_elsewhere": "let the process itself hold it, or compare whole programs",
+    "first_run_slower": 'let each run begin without what others left, --prepare "rm -r ..."',
 }
 """What satisfies strict mode."""
 _PHASES = {
@@ -287,6 +291,10 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
     "tolerance_used": lambda v: (
         f"outputs of {v['side']} are off by up to {v['error']:.2g}: within the tolerance of {v['declared']:.2g} "
         f"that the scenario names, beyond the {v['usual']:.2g} that is usual for their type"
+    ),
+    "batches_only": lambda v: (
+        f"{v['side']} is {v['batches']:.3g}x as fast as {v['against']} where many steps are timed together, and "
+        f"{v['single']:.3g}x where each is timed by itself: steps overlap, or it does less where nobody looks"
     ),
     "stragglers": lambda v: f"processes that {_and(v)} started still ran when it had ended",
     "unverified": _unverified,

@@ -58,6 +58,12 @@ def _faults(replies: Sequence[SummaryReply]) -> list[tuple[str, str]]:
     return [item for reply in replies for item in reply.faults.items()]
 
 
+def gpu_allocation(replies: Sequence[SummaryReply]) -> dict[str, float]:
+    """What torch's allocations from the driver have on average, the sum over ranks; empty where one does not tell."""
+    known = [reply.gpu_allocation for reply in replies if reply.gpu_allocation is not None]
+    return {"gpu_allocation_bytes": float(sum(known))} if len(known) == len(replies) else {}
+
+
 def far_memory(
     side: str,
     facts: Sequence[Mapping[str, Any]],

@@ -59,8 +59,7 @@ class Measure:
     """device clock: hold the stream back while launches queue; off for steps that synchronise."""
     max_pairs: int | None = None
     metric: str = "time"
-    """The metric that the verdict, ``expect`` and the stopping rule are about: a ``PrimaryMetric``, or one that the
-    sides of a case declare."""
+    """What the verdict, ``expect`` and the stopping rule are about: a ``PrimaryMetric``, or one that sides declare."""
 
 
 @dataclass(frozen=True)
@@ -238,7 +237,7 @@ class WideReply(WorkerReply):
     values: dict[str, tuple[float, ...]] = field(default_factory=dict)
     """Output of real numbers -> some of its elements, the same of every side; where they are finite."""
     moved: dict[str, float] = field(default_factory=dict)
-    """The same output -> the most that one of them changes when inputs move by the tolerance of their type."""
+    """Output -> the most that one of them changes when inputs move by the tolerance of their type."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,6 +255,7 @@ class SummaryReply(WorkerReply):
     """What its audits reach; None before the first."""
     peak_bytes: int | None
     peak_gpu_bytes: int | None
+    gpu_allocation: int | None = None  # usage.gpu_allocation
     faults: dict[str, str] = field(default_factory=dict)
     """Reason code -> what makes the side's numbers worthless, as its workload says."""
     replaced: tuple[str, ...] = ()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from aiperf.analysis.drift import drift_note, drifts
+from aiperf.analysis.fresh import batch_notes
 from aiperf.analysis.invariants import invariant_notes
 from aiperf.analysis.latencies import latency_notes
 from aiperf.analysis.limits import PeakRate
@@ -122,6 +123,7 @@ def _notes(state: CaseProgress) -> tuple[Note, ...]:
     )
     outside = (*phase_notes(state.pairs, state.case), *cpu_time_notes(state.pairs, state.case, state.results))
     outside = (*outside, *first_notes(state.pairs, state.case), *elsewhere_notes(state.pairs, state.case))
+    outside = (*outside, *batch_notes(state.pairs, state.case))
     built = (*built, *outside, *tolerance_notes(state.pairs, state.case), *unverified_notes(state.pairs, state.case))
     return tuple(note for note in (state.ending, *moved, *built) if note is not None)
 

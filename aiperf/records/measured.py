@@ -94,7 +94,8 @@ class SideRun:
     witness: dict[str, float] = field(default_factory=dict)
     """By the clock of aiperf's own process, of a turn that stands for the side's: ``turn_s``, and ``hidden_s``, the
     part of it that the side's readings do not account for. Where the metric is memory: ``resident_bytes``, the most
-    that its workers were seen with, and ``elsewhere_bytes``, the most that it held outside of them."""
+    that its workers were seen with, and ``elsewhere_bytes``, the most that it held outside of them;
+    ``gpu_allocation_bytes``, what torch's allocations from the driver have on average, the sum over ranks."""
     fresh_s: tuple[float, ...] = ()
     """Single iterations, by the case's clock, on inputs that the side met for the first time."""
     again_s: tuple[float, ...] = ()

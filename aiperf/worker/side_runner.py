@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from time import perf_counter
 
 from aiperf.protocol import messages
+from aiperf.worker.arrays import LazyOutput
 from aiperf.worker.audit import Auditor, rehearse
 from aiperf.worker.clocks import Around, Clock, ClockReading, DeviceClock, WallClock, quiet_interpreter
 from aiperf.worker.inject import slowed
@@ -22,7 +23,7 @@ from aiperf.worker.phase_times import PhaseTimes
 from aiperf.worker.plain import NotAWorkload
 from aiperf.worker.ranges import Ranges
 from aiperf.worker.steady import Steadiness, WarmUpReading
-from aiperf.worker.usage import Usage, gpu_peak, used_so_far
+from aiperf.worker.usage import Usage, gpu_allocation, gpu_peak, used_so_far
 from aiperf.workloads.contract import Context, Workload, no_outputs
 
 _STRAY_FLOOR = 100e-6
@@ -266,7 +267,9 @@ class SideRunner:
 
         with self._ranges.side(self.request.side), self._ranges.phase("audit"):
             self._end_of_own_peak()
-            row = self.auditor.in_a_row(step, seconds=request.seconds)
+            row = messages.WideReply()
+            with suppress(LazyOutput):  # which an audit has found
+                row = self.auditor.in_a_row(step, seconds=request.seconds)
             reply = replace(self.auditor.wide(request.seed, step), steps=row.steps, left_out=row.left_out)
             read_latencies(self.workload)
         return reply
@@ -325,6 +328,7 @@ class SideRunner:
             coverage=self._auditor.coverage if self._auditor is not None else None,
             peak_bytes=None,
             peak_gpu_bytes=None,
+            gpu_allocation=gpu_allocation() if self.request.measure.metric == "gpu_memory" else None,
         )
 
     def close(self) -> None:

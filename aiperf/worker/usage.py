@@ -57,6 +57,16 @@ def gpu_peak() -> int | None:
     return int(torch.cuda.max_memory_reserved())
 
 
+def gpu_allocation() -> int | None:
+    """Bytes of an average allocation of torch's from the driver, and so the least that its peak has been; None where
+    torch does not count them. To reset a peak leaves these counts alone."""
+    if gpu_peak() is None:
+        return None
+    stats = sys.modules["torch"].cuda.memory_stats()
+    calls = stats.get("num_device_alloc", 0)
+    return int(stats["reserved_bytes.all.allocated"]) // calls if calls else None
+
+
 def pages_by_node() -> dict[str, float]:
     """Share of this process's own memory pages on each NUMA node, those of files left out; empty on a machine of one
     node."""

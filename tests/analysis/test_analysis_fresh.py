@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from analysis_maker import make_case, make_pair, make_run
 
-from aiperf.analysis.fresh import fresh_note
+from aiperf.analysis.fresh import batch_notes, fresh_note
 from aiperf.records import Pair
 
 CASE = make_case()
@@ -89,3 +89,28 @@ def test_three_readings_whose_shortest_was_by_chance_on_known_inputs_are_no_find
         for pair, new, known in zip(made, fresh, again, strict=True)
     ]
     assert fresh_note(seen, CASE, "after") is None
+
+
+def batched(before: float, after: float, singles: tuple[float, float], *, count: int = 4) -> list[tuple[str, float]]:
+    """Notes on sides whose steps take so long in batches, and ``singles`` each by itself."""
+    plain = [make_pair(i, {"before": before, "after": after}) for i in range(count)]
+    timed = pairs(before=(singles[0],) * 2, after=(singles[1],) * 2, count=count)
+    both = [replace(pair, runs=single.runs) for pair, single in zip(plain, timed, strict=True)]
+    return [(note.values["side"], note.values["batches"]) for note in batch_notes(both, CASE)]
+
+
+def test_an_advantage_that_is_there_in_batches_alone_is_told_of_whoever_has_it() -> None:
+    ((side, ratio),) = batched(1e-3, 7e-4, (1e-3, 1e-3))
+    assert (side, ratio) == ("after", pytest.approx(1 / 0.7, rel=0.05))
+    assert [side for side, _ in batched(7e-4, 1e-3, (1e-3, 1e-3))] == ["before"]
+
+
+@pytest.mark.parametrize("singles", [(1e-3, 7e-4), (4e-3, 2.8e-3), (1.5e-3, 1.2e-3)])
+def test_an_advantage_that_most_single_steps_show_too_is_not_told(singles: tuple[float, float]) -> None:
+    assert batched(1e-3, 7e-4, singles) == []
+
+
+def test_two_pairs_and_steps_that_a_reading_outweighs_show_nothing_of_batches() -> None:
+    assert batched(1e-3, 7e-4, (1e-3, 1e-3), count=2) == []
+    assert batched(1e-5, 7e-6, (1e-5, 1e-5)) == []
+    assert batched(1e-3, 9.7e-4, (1e-3, 1.2e-3)) == []

@@ -8,7 +8,7 @@ import pytest
 from analysis_maker import make_case, make_pair, make_run
 
 from aiperf.analysis.memory import elsewhere_notes, forgotten_note
-from aiperf.records import Incident
+from aiperf.records import Incident, SideRun
 
 MIB = 1 << 20
 CASE = make_case(metric="peak_memory")
@@ -44,6 +44,19 @@ def test_one_launch_with_a_reset_peak_is_enough_and_void_ones_do_not_count() -> 
     assert forgotten_note([*honest, replace(forged, index=7)], CASE, "after") is not None
     void = replace(forged, index=7, incidents=(Incident("clock", "", "", voids=True),))
     assert forgotten_note([*honest, void], CASE, "after") is None
+
+
+@pytest.mark.parametrize(("bytes_each", "found"), [(500 * MIB, True), (30 * MIB, False)])
+def test_allocations_larger_than_the_peak_of_a_gpu_mean_that_the_peak_was_reset(bytes_each: int, found: bool) -> None:
+    def run(side: str, each: int) -> SideRun:
+        return replace(make_run(side, gpu=20 * MIB), witness={"gpu_allocation_bytes": float(each)})
+
+    measured = [
+        replace(make_pair(i, {"before": 1.0, "after": 1.0}), runs=(run("before", 10 * MIB), run("after", bytes_each)))
+        for i in range(3)
+    ]
+    assert (forgotten_note(measured, CASE, "after") is not None) == found
+    assert forgotten_note(measured, CASE, "before") is None
 
 
 @pytest.mark.parametrize(("elsewhere", "found"), [(0, False), (15, False), (17, True)])

@@ -83,6 +83,12 @@ def test_every_code_has_a_sentence() -> None:
             "after holds 300 MiB outside of its own process (other processes, files in memory), before 0 B: not in the "
             "peak memory",
         ),
+        (
+            "batches_only",
+            {"side": "after", "against": "before", "batches": 1.4142, "single": 0.991},
+            "after is 1.41x as fast as before where many steps are timed together, and 0.991x where each is timed by "
+            "itself: steps overlap, or it does less where nobody looks",
+        ),
         ("stragglers", {"sides": ["after"], "reason": ""}, "processes that after started still ran when it had ended"),
         (
             "outputs_unpoisoned",

@@ -7,7 +7,7 @@ read. What must not live here: running anything, and tables.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from aiperf.records import CaseRecord
@@ -31,7 +31,7 @@ TRUST_NOTES = frozenset({
     "audit_time", "fresh_inputs", "hidden_time", "work_in_outputs", "time_outside", "first_elsewhere", "cpu_time_same",
     "stragglers", "uneven_runs", "first_run_slower", "unequal_gpu_work", "inputs_undeclared", "inputs_fixed",
     "outputs_unpoisoned", "latencies_reported", "unverified", "prints_otherwise", "nothing_returned",
-    "memory_forgotten", "memory_elsewhere", "tolerance_used",
+    "memory_forgotten", "memory_elsewhere", "tolerance_used", "batches_only",
 })  # fmt: skip
 """Codes of notes that do; every code of aiperf is in one of the two sets, which a test holds."""
 PLAIN_INCIDENTS = frozenset({
@@ -59,6 +59,8 @@ class Judged:
     code: str = ""
     """Of aiperf and the sides, so that a row of other code is not taken for one of this."""
     host: str = ""
+    strict: Word | Literal[""] = ""
+    """The outcome with ``--strict``, judged from the same samples; empty in rows of before it was."""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -66,8 +68,14 @@ class Judged:
         return self.name, self.seed
 
 
-def judge(entry: Entry, seed: int, record: CaseRecord | None) -> Judged:
-    """What came of a run; None: aiperf left no record of it, whatever the reason."""
+def judge(entry: Entry, seed: int, record: CaseRecord | None, strictly: CaseRecord | None = None) -> Judged:
+    """What came of a run; None: aiperf left no record of it, whatever the reason. ``strictly``: the same run as strict
+    mode concludes it; None where that makes no difference."""
+    found = _judge(entry, seed, record)
+    return replace(found, strict=_judge(entry, seed, strictly).outcome if strictly else found.outcome)
+
+
+def _judge(entry: Entry, seed: int, record: CaseRecord | None) -> Judged:
     if record is None:
         return Judged(entry.name, seed, "missed", word="no record")
     if record.status == "skipped":

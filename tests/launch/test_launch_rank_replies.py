@@ -6,6 +6,7 @@ from aiperf.launch.rank_replies import (
     disturbed,
     gang_coverage,
     gang_phases,
+    gpu_allocation,
     node_skew,
     refused,
     slowest_rank,
@@ -82,3 +83,9 @@ def test_the_skew_of_a_node_is_its_slowest_rank_against_the_median_of_all():
     times = [(1.0, 1.0, 1.0, 2.0)] * 3
     assert node_skew(times, ("n1", "n2")) == {"n1": 1.0, "n2": 2.0}
     assert node_skew(times, ()) == node_skew([], ("n1", "n2")) == {}
+
+
+def test_the_average_allocations_of_ranks_add_up_where_each_tells_its_own():
+    known = replace(reply(), gpu_allocation=5)
+    assert gpu_allocation([known, known]) == {"gpu_allocation_bytes": 10.0}
+    assert gpu_allocation([known, reply()]) == {}

@@ -15,6 +15,7 @@ from aiperf.protocol.messages import (
     RehearsalRequest,
     TurnRequest,
     WarmUpRequest,
+    WideRequest,
     WorkloadCall,
 )
 from aiperf.worker.clocks import ClockReading
@@ -139,6 +140,7 @@ def test_an_audit_is_timed_and_one_without_outputs_gives_no_reading_but_a_fault(
     broken.first(FIRST)
     assert audit(broken, 5, 2) == AuditReply(wall=(), device=())
     assert "builtins.list is not a torch.Tensor" in broken.auditor.faults[0]
+    assert broken.wide(WideRequest("before", 5, 0.02)).steps == 0
 
 
 def test_what_audits_take_of_a_gpu_is_not_the_sides(monkeypatch):

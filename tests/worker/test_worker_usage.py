@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import mmap
+import sys
 from types import SimpleNamespace
 
-from aiperf.worker.usage import Usage, used_so_far
+import pytest
+
+from aiperf.worker.usage import Usage, gpu_allocation, used_so_far
 
 FIELDS = ("ru_minflt", "ru_majflt", "ru_nvcsw", "ru_nivcsw", "ru_inblock", "ru_oublock", "ru_utime", "ru_stime")
 
@@ -37,3 +40,17 @@ def test_pages_that_this_process_touches_are_counted() -> None:
             memory[place] = 1
         usage.add(before, used_so_far(), iterations=1)
     assert pages <= usage.sums()["minor_faults"] < pages + 500
+
+
+def test_an_average_allocation_of_gpu_memory_outlives_a_peak_that_was_reset(monkeypatch: pytest.MonkeyPatch) -> None:
+    stats = {"reserved_bytes.all.allocated": 5000, "num_device_alloc": 10}
+    cuda = SimpleNamespace(
+        is_available=lambda: True,
+        is_initialized=lambda: True,
+        max_memory_reserved=lambda: 20,
+        memory_stats=lambda: stats,
+    )
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    assert gpu_allocation() == 500
+    del stats["num_device_alloc"]
+    assert gpu_allocation() is None
