@@ -26,9 +26,10 @@ def at_checkout(side: Side, *, repo: Path, checkout: Path, base: Path | None = N
     """The side that runs in a checkout of its repository instead of in the code as it lies.
 
     ``base`` is the folder in which processes start when nothing is checked out, the repository's root by default:
-    they start in the same folder of the checkout. Absolute paths inside the repository (workload, arguments, parameters, PYTHONPATH) are moved into
-    the checkout; those of a virtual environment, which no checkout holds, stay. With ``checkout`` equal to ``repo``
-    the code as it lies is run in just the same way. Raises UserError for a side that would not run the checkout's code.
+    they start in the same folder of the checkout. Absolute paths inside the repository (workload, arguments,
+    parameters, PYTHONPATH) are moved into the checkout; those of a virtual environment, which no checkout holds, stay.
+    With ``checkout`` equal to ``repo`` the code as it lies is run in just the same way. Raises UserError for a side
+    that would not run the checkout's code.
     """
     base = repo if base is None else base
     move = _Move(repo, checkout)
