@@ -18,6 +18,7 @@ _COMMITS = {"before": "base", "after": "head"}
 """What the sides of a rebuilt case are to whoever reads the gate."""
 NOTHING_CHANGED = "no code changed between base and head"
 _NAMED = 3
+_LAST_WORDS = 200
 
 
 def regressed(shift: Comparison, *, loss: float, allow: float) -> str:
@@ -51,13 +52,20 @@ def undecided(shift: Comparison, *, loss: float, more_sessions: bool) -> str:
 
 
 def failure(found: Failure | None, *, rebuilt: bool) -> str:
-    """Where and why a launch failed; of a case that two commits run, at which of them."""
+    """Where and why a launch failed, of a program with its last words; of a case that two commits run, at which."""
     if found is None:
         return "a launch failed; no reason was recorded"
     side = _COMMITS.get(found.side, found.side) if rebuilt else found.side
     place = ", ".join(part for part in (side, found.phase) if part)
     rank = f" (rank {found.rank})" if found.rank is not None else ""
-    return f"{place}{rank}: {found.message.rstrip('.')}"
+    lines = found.stderr_tail.splitlines() if found.kind == "error" and found.exit_status else []
+    words = next((plain for line in reversed(lines) if (plain := _printable(line))), "")
+    last = f": {words[:_LAST_WORDS]}" if words else ""
+    return f"{place}{rank}: {found.message.rstrip('.')}{last}"
+
+
+def _printable(line: str) -> str:
+    return "".join(c for c in line if c.isprintable()).strip()
 
 
 def other_scenario(then: str, now: str) -> str:

@@ -47,7 +47,10 @@ def typed_metrics(texts: Sequence[str], better: Sequence[str]) -> tuple[ProgramM
     found = tuple(typed_metric(text, better=one) for text, one in zip(texts, each, strict=True))
     names = [metric.name for metric in found]
     if twice := next((name for name in names if names.count(name) > 1), ""):
-        raise InvalidValue(f"two metrics are called {twice}.", f"Name the group of one: {_named(twice + '_2')}.")
+        paths = all(metric.path for metric in found if metric.name == twice)
+        named = "In a scenario each has a name: metrics: {NAME: {json: PATH}}."
+        hint = named if paths else f"Name the group of one: {_named(twice + '_2')}."
+        raise InvalidValue(f"two metrics are called {twice}.", hint)
     return found
 
 

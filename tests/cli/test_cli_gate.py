@@ -82,10 +82,10 @@ def test_a_change_that_does_nothing_passes_and_says_so_last(repo):
 
 
 def test_a_program_that_fails_at_head_is_exit_code_5(repo):
-    repo.write("loop.py", "raise SystemExit(3)\n")
+    repo.write("loop.py", "import sys\nprint('no such table', file=sys.stderr)\nraise SystemExit(3)\n")
     done = gates(repo, "./loop.yaml", "--against", "main")
     assert done.code == 5
-    assert "exit status 3" in done.out
+    assert "head, warm-up: exit status 3: no such table" in done.out
     assert done.out.splitlines()[-1].endswith("exit code 5: wrong output, impossible result or failed case")
 
 

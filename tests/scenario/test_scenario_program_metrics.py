@@ -60,6 +60,9 @@ def test_directions_go_with_metrics_one_by_one_or_one_for_all():
             typed_metrics(losses, better)
     with pytest.raises(InvalidValue, match="two metrics are called train_loss"):
         typed_metrics([losses[0], losses[0]], ["lower"])
+    with pytest.raises(InvalidValue) as caught:
+        typed_metrics(["json:old.p99_ms", "json:new.p99_ms"], [])
+    assert caught.value.hint == "In a scenario each has a name: metrics: {NAME: {json: PATH}}."
 
 
 def test_a_range_gives_the_time_of_one_of_all_and_their_number():
