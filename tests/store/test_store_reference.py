@@ -204,7 +204,10 @@ def test_what_is_shipped_is_small_and_names_its_commit_and_host() -> None:
     for run in reference_runs(SHIPPED):
         assert len(run.record.git["sha"]) == 40
         assert run.record.host["cpu_model"]
-        assert run.record.precision == "standard"
+        precision = run.record.settings["precision"]
+        name = precision["name"] if isinstance(precision, dict) else precision
+        # The book's programs have more pairs of one launch each; a look that is provisional is no reference.
+        assert name == "standard" or (name == "estimate" and not precision["provisional"]), run.record.run
 
 
 def test_every_verdict_of_every_shipped_reference_run_follows_from_its_samples() -> None:
