@@ -29,10 +29,9 @@ FEW = 2.0
 """A spread from so many readings is taken as twice as large: it may as well be too small."""
 LEAST_SECONDS = 1e-6
 """A difference in time below the resolution of the clocks says nothing."""
-BATCHES_IN, BATCH_SHARE, BATCH_LEAST_S = 3, 0.45, 20e-6
-"""Pairs that must show an advantage of timed batches which single iterations on known inputs lose so much of, and the
-shortest step of which that is said: a reading of one costs something itself. Of 213 advantages of honest sides, two
-pairs each, two lost more in both: a read from disk, and streams of a GPU that overlap from step to step."""
+BATCH_SHARE, BATCH_LEAST_S = 0.45, 20e-6
+"""Of an advantage in timed batches that single iterations on known inputs lose, and the shortest step of which that is
+said: a reading of one costs something itself."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ def batch_notes(pairs: Sequence[Pair], case: Case) -> Iterator[Note]:
     for side, against in ((side, base) for side in others):
         for mine, theirs in ((side, against), (against, side)):
             gains = [gain for pair in used if (gain := _gain(pair, mine, theirs, field)) is not None]
-            if len(gains) < BATCHES_IN:
+            if len(gains) < FEWEST_PAIRS:
                 continue
             losses = [batches - single for batches, single in gains]
             (batches, single), loss = (

@@ -176,6 +176,10 @@ _REMEDIES = {
     "outputs_unpoisoned": 'say why not, kept_outputs="...", in the Workload',
     "latencies_reported": 'say how it takes them, latency_source="...", in the Workload',
     "stragglers": "the program must end what it starts",
+    "time_outside": "do it in the step, where it is timed",
+    "first_elsewhere": "let the first iteration build what it needs, or compare whole programs",
+    "memory_elsewhere": "let the process itself hold it, or compare whole programs",
+    "first_run_slower": 'let each run begin without what others left, --prepare "rm -r ..."',
 }
 """What satisfies strict mode."""
 _PHASES = {

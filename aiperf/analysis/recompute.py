@@ -18,8 +18,8 @@ from aiperf.analysis.metrics import DEFAULT_METRIC, MEMORY, case_metrics
 from aiperf.analysis.outliers import two_groups
 from aiperf.analysis.outside import outputs_fault
 from aiperf.analysis.pairs import has_metric, positions, reading, side_run, valid
-from aiperf.analysis.unverified import refused, unverified_notes
-from aiperf.analysis.verdict import Fault, decide
+from aiperf.analysis.unverified import doubted, doubts, refused, unverified_notes
+from aiperf.analysis.verdict import Fault, decide, statistical_word
 from aiperf.analysis.witness import hidden_note
 from aiperf.records import Case, CaseRecord, CheckResult, Limit, Note, Pair, Result
 
@@ -73,7 +73,7 @@ def conclude(
     found = _all_limits(case, pairs, peaks or {})
     notes = against_sides(case, pairs)
 
-    unverified = unverified_notes(pairs, case) if strict else ()
+    unverified, open_doubts = (unverified_notes(pairs, case), doubts(pairs, case)) if strict else ((), ())
 
     def fault_of(*sides: str, metric: str) -> Fault | None:
         """The first that holds: a side is wrong, its time cannot be what the work took, no machine is so fast, strict
@@ -91,6 +91,8 @@ def conclude(
                 alpha=alpha, delta=threshold, width=width, scale=scale,
             )  # fmt: skip
             declared = case_metrics(case)[metric]
+            word = statistical_word(comparison.low, comparison.high, threshold=threshold)
+            winner = {"improved": side, "regressed": against}.get(word, "") if metric == primary else ""
             o = positions(valid(pairs), side=side, against=against)
             verdict = decide(
                 comparison,
@@ -99,7 +101,7 @@ def conclude(
                 cap=units_missing(pairs, metric=metric, sides=(side, against))
                 or not_launched(pairs, sides=(against, side))
                 or counted_apart(pairs, metric=metric, sides=(against, side)),
-                fault=fault_of(side, against, metric=metric),
+                fault=fault_of(side, against, metric=metric) or doubted(open_doubts, winner=winner, metric=metric),
                 two_groups=declared.is_time and two_groups(comparison.log_ratios, o),
                 provisional=provisional,
                 expect=case.expect if metric == primary and against == case.sides[0].name else "",

@@ -6,17 +6,29 @@ What must not live here: what an audit reaches (worker/audit.py), wording.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from aiperf.analysis.metrics import LATENCIES
+from aiperf.analysis.memory import elsewhere_notes
+from aiperf.analysis.metrics import DEFAULT_METRIC, LATENCIES
+from aiperf.analysis.outside import first_notes, phase_notes
 from aiperf.analysis.pairs import side_run, valid
+from aiperf.analysis.program_notes import program_notes
 from aiperf.records import Case, Coverage, Note, NoteCode, Pair
 
 UNVERIFIED = (
     "nothing_returned", "inputs_undeclared", "inputs_fixed", "outputs_unpoisoned", "latencies_reported", "stragglers",
 )  # fmt: skip
 """Codes of these notes."""
+DOUBTS: Mapping[str, tuple[str, ...]] = {
+    "time_outside": (DEFAULT_METRIC, "wall"),
+    "first_elsewhere": ("first_iteration",),
+    "memory_elsewhere": ("peak_memory",),
+    "first_run_slower": (DEFAULT_METRIC, "user", "system"),
+}
+"""Code of a note that names another place for what a side seems to save -> the metrics that are saved so."""
+_PLACES = ("prepare", "inputs", "outputs")
+"""Of ``time_outside``: set-up and ``redraw`` of honest sides differ for reasons of their own."""
 
 
 def unverified_notes(pairs: Sequence[Pair], case: Case) -> tuple[Note, ...]:
@@ -56,6 +68,21 @@ def unexplained(notes: Sequence[Note], *, sides: Sequence[str], metric: str) -> 
         n for n in notes if n.code in UNVERIFIED and not n.values["reason"] and set(n.values["sides"]) & set(sides)
     ]
     return [note for note in about if note.code != "latencies_reported" or metric in LATENCIES]
+
+
+def doubts(pairs: Sequence[Pair], case: Case) -> tuple[Note, ...]:
+    """Notes for which strict mode refuses to say that a side is better: what it saves is done or kept elsewhere."""
+    found = (
+        *phase_notes(pairs, case), *first_notes(pairs, case), *elsewhere_notes(pairs, case), *program_notes(pairs, case)
+    )  # fmt: skip
+    return tuple(n for n in found if n.code in DOUBTS and n.values.get("phase", _PLACES[0]) in _PLACES)
+
+
+def doubted(notes: Sequence[Note], *, winner: str, metric: str) -> Note | None:
+    """The first of ``doubts`` by which ``winner`` may be better in a metric; None where there is none."""
+    about = (note for note in notes if note.values["side"] == winner and metric in DOUBTS[note.code])
+    first = next(about, None)
+    return Note("unverified", {"code": first.code, **first.values}) if first else None
 
 
 def _returns_nothing(pairs: Sequence[Pair], side: str) -> bool:

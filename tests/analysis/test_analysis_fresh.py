@@ -110,7 +110,7 @@ def test_an_advantage_that_most_single_steps_show_too_is_not_told(singles: tuple
     assert batched(1e-3, 7e-4, singles) == []
 
 
-def test_two_pairs_and_steps_that_a_reading_outweighs_show_nothing_of_batches() -> None:
-    assert batched(1e-3, 7e-4, (1e-3, 1e-3), count=2) == []
+def test_one_pair_and_steps_that_a_reading_outweighs_show_nothing_of_batches() -> None:
+    assert batched(1e-3, 7e-4, (1e-3, 1e-3), count=1) == []
     assert batched(1e-5, 7e-6, (1e-5, 1e-5)) == []
     assert batched(1e-3, 9.7e-4, (1e-3, 1.2e-3)) == []

@@ -7,8 +7,8 @@ from analysis_maker import SETTINGS, make_case, make_pair, make_pairs, make_run
 
 from aiperf.analysis.notes import note_sentence
 from aiperf.analysis.recompute import conclude, recompute
-from aiperf.analysis.unverified import tolerance_notes, unexplained, unverified_notes
-from aiperf.records import CaseRecord, CheckResult, Coverage, Note
+from aiperf.analysis.unverified import doubted, tolerance_notes, unexplained, unverified_notes
+from aiperf.records import CaseRecord, CheckResult, Coverage, Note, Pair, PhaseTime
 
 D = [0.051, 0.043, 0.060, 0.048, 0.055, 0.039]
 
@@ -156,3 +156,30 @@ def test_an_error_that_only_the_stated_tolerance_lets_pass_is_told_unless_the_sc
     )
     assert not list(tolerance_notes(pairs, replace(case, check=replace(case.check, reason="half precision"))))
     assert not list(tolerance_notes(pairs_of(), case))
+
+
+def in_prepare(seconds: float) -> list[Pair]:
+    """Pairs whose second side is twice as fast and spends so long in ``prepare``."""
+    times = {"before": 2e-3, "after": 1e-3}
+    phases = {"before": {}, "after": {"prepare": PhaseTime(10, 10 * seconds, seconds)}}
+    runs = [replace(make_run(name), phases=phases[name], coverage=Coverage(fixed=())) for name in times]
+    return [make_pair(i, {**times, "before": times["before"] * (1 + i / 100)}, runs=runs) for i in range(6)]
+
+
+def test_strict_mode_does_not_call_a_side_better_that_works_as_long_where_no_time_holds_it() -> None:
+    (moved, *_), (little, *_) = (conclude(make_case(), in_prepare(s), strict=True, **SETTINGS) for s in (1e-3, 0.05e-3))
+    assert moved.verdict.reason == "unverified"
+    assert moved.verdict.sentence == (
+        "not verified (strict): after spends 1.00 ms a step in prepare(), before 0 ns: not in the time; "
+        "do it in the step, where it is timed"
+    )
+    assert little.verdict.word == "improved"
+    assert conclude(make_case(), in_prepare(1e-3), **SETTINGS)[0].verdict.word == "improved"
+
+
+def test_what_a_side_does_elsewhere_takes_no_win_from_the_other_one_nor_another_metric() -> None:
+    note = Note("first_elsewhere", {"side": "after", "own_s": 0.1, "base": "before", "base_s": 2.0, "more_s": 3.0})
+    assert doubted([note], winner="after", metric="first_iteration")
+    assert doubted([note], winner="before", metric="first_iteration") is None
+    assert doubted([note], winner="", metric="first_iteration") is None
+    assert doubted([note], winner="after", metric="time") is None

@@ -15,7 +15,16 @@ from tests.cheaters.table import BY_NAME
 
 BEGIN, END = "<!-- figures: make test-cheaters -->", "<!-- end of figures -->"
 _OUTCOMES = ("caught", "told", "missed", "undecided", "harmless")
-_COLUMNS = ("cheats", "runs", *_OUTCOMES, "twins' runs", "false alarms", "twins told")
+_COLUMNS = (
+    "cheats",
+    "runs",
+    *_OUTCOMES,
+    "caught, strict",
+    "twins' runs",
+    "false alarms",
+    "twins told",
+    "refused, strict",
+)
 
 
 def known(rows: Iterable[Judged]) -> list[tuple[Entry, Judged]]:
@@ -40,7 +49,9 @@ def _row(name: str, found: Sequence[tuple[Entry, Judged]], belongs: Callable[[En
     counts = Counter(row.outcome for _, row in cheats)
     numbers = [len({e.name for e, _ in cheats}), len(cheats)]
     numbers += [counts[word] for word in _OUTCOMES]
+    numbers.append(sum((row.strict or row.outcome) == "caught" for _, row in cheats))
     numbers += [len(twins), sum(false_alarm(row) for row in twins), sum(row.outcome == "told" for row in twins)]
+    numbers.append(sum(row.strict == "caught" and row.outcome != "caught" for row in twins))
     return _line((name, *map(str, numbers)))
 
 

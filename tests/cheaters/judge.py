@@ -7,7 +7,7 @@ read. What must not live here: running anything, and tables.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from aiperf.records import CaseRecord
@@ -59,6 +59,8 @@ class Judged:
     code: str = ""
     """Of aiperf and the sides, so that a row of other code is not taken for one of this."""
     host: str = ""
+    strict: Word | Literal[""] = ""
+    """The outcome with ``--strict``, judged from the same samples; empty in rows of before it was."""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -66,8 +68,14 @@ class Judged:
         return self.name, self.seed
 
 
-def judge(entry: Entry, seed: int, record: CaseRecord | None) -> Judged:
-    """What came of a run; None: aiperf left no record of it, whatever the reason."""
+def judge(entry: Entry, seed: int, record: CaseRecord | None, strictly: CaseRecord | None = None) -> Judged:
+    """What came of a run; None: aiperf left no record of it, whatever the reason. ``strictly``: the same run as strict
+    mode concludes it; None where that makes no difference."""
+    found = _judge(entry, seed, record)
+    return replace(found, strict=_judge(entry, seed, strictly).outcome if strictly else found.outcome)
+
+
+def _judge(entry: Entry, seed: int, record: CaseRecord | None) -> Judged:
     if record is None:
         return Judged(entry.name, seed, "missed", word="no record")
     if record.status == "skipped":

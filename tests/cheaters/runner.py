@@ -18,13 +18,16 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from aiperf.analysis.recompute import recompute
 from aiperf.errors import Exit
 from aiperf.records import CaseRecord
-from aiperf.store.read import find_runs, open_run
+from aiperf.store.read import StoredRun, find_runs, open_run, read_pairs
 from tests.cheaters.entries import SIDES, Entry, commands, write
 from tests.cheaters.judge import Judged, judge
 
 ROOT = Path(__file__).parents[2]
+Run = tuple[CaseRecord, CaseRecord | None]
+"""The record of an entry, and the same as strict mode concludes it."""
 _START_S = 60.0
 """What one run may need beside its cases."""
 _END_S = 20.0
@@ -76,14 +79,15 @@ def run_together(entries: Sequence[Entry], seed: int, how: How) -> list[Judged]:
     for entry in alone:
         records |= _records([entry], seed, how)
     mark, host = code(), _host()
-    return [replace(judge(e, seed, records.get(e.name)), code=mark, host=host) for e in entries]
+    found = (judge(e, seed, *records.get(e.name, (None, None))) for e in entries)
+    return [replace(each, code=mark, host=host) for each in found]
 
 
 def _host() -> str:
     return f"{os.cpu_count()} CPUs"
 
 
-def _records(entries: Sequence[Entry], seed: int, how: How) -> dict[str, CaseRecord]:
+def _records(entries: Sequence[Entry], seed: int, how: How) -> dict[str, Run]:
     folder = Path(tempfile.mkdtemp(prefix="cheaters-"))
     try:
         library = compiled(folder)
@@ -107,12 +111,22 @@ def compiled(folder: Path) -> Path | None:
     return library if subprocess.run(argv, capture_output=True, check=False).returncode == 0 else None
 
 
-def read_records(results: Path) -> dict[str, CaseRecord]:
+def read_records(results: Path) -> dict[str, Run]:
     """Entry -> its record, of the one run in a folder; empty where there is none."""
     if not results.is_dir() or not find_runs(results):
         return {}
-    cases, _ = open_run(results=results).read_cases()
-    return {record.case.scenario: record for record in cases if record.status != "interrupted"}
+    run = open_run(results=results)
+    cases, _ = run.read_cases()
+    return {r.case.scenario: (r, _strictly(run, r)) for r in cases if r.status != "interrupted"}
+
+
+def _strictly(run: StoredRun, record: CaseRecord) -> CaseRecord | None:
+    """The record as strict mode concludes it; None where nothing was concluded."""
+    if not record.results:
+        return None
+    strict = replace(record, strict=True)
+    results = recompute(strict, read_pairs(run, record), width=record.width, scale=record.scale)
+    return replace(strict, results=results)
 
 
 def _arguments(entries: Sequence[Entry], folder: Path, library: Path | None) -> list[str]:

@@ -110,10 +110,10 @@ def test_no_record_is_a_miss_and_a_false_alarm_of_a_twin() -> None:
 
 ROWS = [
     Judged("watched-checksum", 1, "caught", ("outputs:after",), "invalid", 30.0),
-    Judged("watched-checksum", 2, "told", ("note:x",), "improved", 31.0),
+    Judged("watched-checksum", 2, "told", ("note:x",), "improved", 31.0, strict="caught"),
     Judged("watched-checksum", 3, "undecided", (), "inconclusive", 31.0),
     Judged("watched-poison", 1, "missed", (), "improved", 99.0),
-    Judged("honest-keeps", 1, "harmless", (), "equivalent", 1.0),
+    Judged("honest-keeps", 1, "harmless", (), "equivalent", 1.0, strict="caught"),
     Judged("honest-keeps", 2, "caught", (), "invalid", 1.0),
     Judged("gpu-version", 1, "skipped", (), "skipped"),
     Judged("no-longer-there", 1, "missed", (), "improved"),
@@ -122,10 +122,10 @@ ROWS = [
 
 def test_the_table_counts_runs_by_class_and_by_intent() -> None:
     lines = {line.split("|")[1].strip(): [c.strip() for c in line.split("|")[2:-1]] for line in table(ROWS).split("\n")}
-    assert lines["work only when watched"] == ["2", "4", "1", "1", "1", "1", "0", "2", "1", "0"]
+    assert lines["work only when watched"] == ["2", "4", "1", "1", "1", "1", "0", "2", "2", "1", "0", "1"]
     assert lines["all by accident"][:6] == ["1", "3", "1", "1", "0", "1"]
     assert lines["all on purpose"][:6] == ["1", "1", "0", "0", "1", "0"]
-    assert lines["programs"] == ["0"] * 10
+    assert lines["programs"] == ["0"] * 12
     (of_checksum,) = [line for line in details(ROWS).split("\n") if line.startswith("watched-checksum")]
     assert "30x to 31x" in of_checksum
     assert "note:x outputs:after" in of_checksum
