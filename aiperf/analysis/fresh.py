@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from aiperf.analysis.metrics import DEFAULT_METRIC
 from aiperf.analysis.pairs import counted, per_iteration, reading, side_run, valid
-from aiperf.records import Case, Note, Pair
+from aiperf.records import Case, Note, Pair, Result
 
 FEWEST_PAIRS, FEWEST_READINGS = 2, 3
 LEAST_ADVANTAGE = 0.05
@@ -29,10 +29,9 @@ FEW = 2.0
 """A spread from so many readings is taken as twice as large: it may as well be too small."""
 LEAST_SECONDS = 1e-6
 """A difference in time below the resolution of the clocks says nothing."""
-BATCHES_IN, BATCH_SHARE, BATCH_LEAST_S = 3, 0.45, 20e-6
-"""Pairs that must show an advantage of timed batches which single iterations on known inputs lose so much of, and the
-shortest step of which that is said: a reading of one costs something itself. Of 213 advantages of honest sides, two
-pairs each, two lost more in both: a read from disk, and streams of a GPU that overlap from step to step."""
+BATCH_SHARE, BATCH_LEAST_S = 0.45, 20e-6
+"""Of an advantage in timed batches that single iterations on known inputs lose, and the shortest step of which that is
+said: a reading of one costs something itself."""
 
 
 @dataclass(frozen=True)
@@ -77,28 +76,30 @@ def fresh_note(pairs: Sequence[Pair], case: Case, side: str) -> Note | None:
     return _loss(other, base, names["side"]) or _loss(base, other, names["base"])
 
 
-def batch_notes(pairs: Sequence[Pair], case: Case) -> Iterator[Note]:
-    """A note on each side whose advantage over the base side, or the base's over it, is hardly there when steps are
-    timed one by one: it may be that the side works only where it thinks that somebody looks, or that the clock of long
-    readings is not to be trusted. Honest steps that overlap with the next one are like that as well."""
-    used, (base, *others) = valid(pairs), [side.name for side in case.sides]
+def batch_notes(pairs: Sequence[Pair], case: Case, results: Sequence[Result]) -> Iterator[Note]:
+    """A note on each side that is better in time by its verdict, and hardly so when steps are timed one by one: it may
+    be that it works only where it thinks that somebody looks, or that the clock of long readings is not to be trusted.
+    Honest steps that overlap with the next one are like that as well."""
+    used = valid(pairs)
     if case.is_command or not used or any(side.ranks > 1 for side in case.sides):
         return
     field = reading(used, case, metric=DEFAULT_METRIC).field
-    for side, against in ((side, base) for side in others):
-        for mine, theirs in ((side, against), (against, side)):
-            gains = [gain for pair in used if (gain := _gain(pair, mine, theirs, field)) is not None]
-            if len(gains) < BATCHES_IN:
-                continue
-            losses = [batches - single for batches, single in gains]
-            (batches, single), loss = (
-                (statistics.median(x[i] for x in gains) for i in (0, 1)),
-                statistics.median(losses),
-            )
-            most = loss > max(LEAST_LOSS, BATCH_SHARE * batches) and _typical(losses) > IN_MOST * loss
-            if batches >= LEAST_ADVANTAGE and most:
-                ratios = {"batches": math.exp(batches), "single": math.exp(single)}
-                yield Note("batches_only", {"side": mine, "against": theirs, **ratios})
+    for result in (r for r in results if r.comparison.metric == DEFAULT_METRIC):
+        sides = {"improved": (result.side, result.against), "regressed": (result.against, result.side)}
+        if (ratios := _batches_only(used, *sides.get(result.verdict.word, ("", "")), field)) is not None:
+            side, against = sides[result.verdict.word]
+            yield Note("batches_only", {"side": side, "against": against, **ratios})
+
+
+def _batches_only(pairs: Sequence[Pair], mine: str, theirs: str, field: str) -> dict[str, float] | None:
+    gains = [gain for pair in pairs if (gain := _gain(pair, mine, theirs, field)) is not None]
+    if len(gains) < FEWEST_PAIRS:
+        return None
+    batches, single = (statistics.median(gain[i] for gain in gains) for i in (0, 1))
+    losses = [gain[0] - gain[1] for gain in gains]
+    loss = statistics.median(losses)
+    little = loss <= max(LEAST_LOSS, BATCH_SHARE * batches) or _typical(losses) <= IN_MOST * loss
+    return None if little or batches < LEAST_ADVANTAGE else {"batches": math.exp(batches), "single": math.exp(single)}
 
 
 def _gain(pair: Pair, mine: str, theirs: str, field: str) -> tuple[float, float] | None:

@@ -123,7 +123,7 @@ def _notes(state: CaseProgress) -> tuple[Note, ...]:
     )
     outside = (*phase_notes(state.pairs, state.case), *cpu_time_notes(state.pairs, state.case, state.results))
     outside = (*outside, *first_notes(state.pairs, state.case), *elsewhere_notes(state.pairs, state.case))
-    outside = (*outside, *batch_notes(state.pairs, state.case))
+    outside = (*outside, *batch_notes(state.pairs, state.case, state.results))
     built = (*built, *outside, *tolerance_notes(state.pairs, state.case), *unverified_notes(state.pairs, state.case))
     return tuple(note for note in (state.ending, *moved, *built) if note is not None)
 
