@@ -251,6 +251,29 @@ def test_inside_an_allocation_all_nodes_are_used_unless_told_how_many(
     assert (few.code, "--nodes: this allocation holds 3 of 4 nodes." in few.err) == (2, True)
 
 
+@pytest.mark.parametrize("line", [("--slurm",), ("--slurm", "-N", "2", "--detach"), ("--slurm-file", "cluster.yaml")])
+def test_a_dry_run_queues_no_job(cluster, user, tmp_path, line):
+    cluster()
+    (user.folder / "cluster.yaml").write_text("nodes: 2\n")
+    done = user.types("run", "x", "--dry-run", *line, "--results", str(tmp_path))
+    assert done.code == 2
+    assert "--dry-run: submits nothing, and what a run does depends on its nodes." in done.err
+    assert not (tmp_path / "asked").exists(), "nothing is submitted"
+    assert not (tmp_path / ".nodes").exists()
+
+
+def test_a_dry_run_inside_an_allocation_plans_on_its_nodes(cluster, user, tmp_path, monkeypatch):
+    cluster()
+    monkeypatch.setenv("SLURM_JOB_ID", "9")
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "3")
+    srun = tmp_path / "bin" / "srun"
+    srun.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path / "ran"}\n')
+    srun.chmod(0o755)
+    assert user.types("run", "x", "--dry-run", "--slurm", "--results", str(tmp_path)).code == 0
+    assert {"--nodes=3", "--dry-run"} <= set((tmp_path / "ran").read_text().split("\n"))
+    assert not (tmp_path / "asked").exists()
+
+
 def test_a_run_over_nodes_cannot_go_on_without_them_and_it_says_how(user, monkeypatch):
     user.runs("tiny.yaml")
     (file,) = (user.folder / "results").glob("2*/run.json")

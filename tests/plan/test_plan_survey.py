@@ -38,6 +38,12 @@ def test_each_doubling_of_a_fleet_adds_as_many_rounds_and_64_nodes_have_fewer_th
     assert len({b - a for a, b in pairwise(rounds)}) == 1
 
 
+def test_with_its_batches_a_survey_of_64_nodes_has_48_rounds_and_each_doubling_adds_six():
+    rounds = [len(survey_plan(n, seed=0)) for n in (16, 32, 64, 128, 256)]
+    assert rounds[2] == 48
+    assert {b - a for a, b in pairwise(rounds)} == {6}
+
+
 @pytest.mark.parametrize("nodes", [2, 3, 4, 5, 9, 64])
 def test_after_each_pass_over_the_pairs_come_disjoint_batches_of_every_power_of_two_and_all_nodes(nodes):
     plan = survey_plan(nodes, seed=1)
