@@ -47,7 +47,9 @@ def main(rank: int, port: int, folder: str, sides: list[dict[str, Any]]) -> None
     """One rank."""
     # The backend that cuts and differentiates graphs: generating code takes longer than all the rest.
     torch.compile = functools.partial(torch.compile, backend="aot_eager")
-    context = Context(rank=rank, world_size=2, store_port=port, seed=3)
+    scratch = Path(folder) / f"scratch-{rank}"
+    scratch.mkdir()
+    context = Context(rank=rank, world_size=2, store_port=port, seed=3, scratch=scratch)
     for number, side in enumerate(sides):
         family, function = side.pop("workload").split(".")
         workload = getattr(importlib.import_module(f"aiperf.workloads.{family}.workload"), function)(context, **side)

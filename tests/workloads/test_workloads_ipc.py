@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 
 import numpy as np
 import pytest
 from cpu_pairs import audit, run
 
 from aiperf.workloads.contract import Context, SkipSide
+from aiperf.workloads.ipc import sender
 from aiperf.workloads.ipc import workload as ipc
 from aiperf.workloads.shared.child import HelperEnded
 
@@ -179,3 +181,68 @@ def test_a_buffer_that_the_kernel_does_not_give_skips_the_side_and_ends_the_send
 def test_parameters_that_contradict_each_other_are_refused(side, params, message):
     with pytest.raises(ValueError, match=message):
         side(**{"size": 64, **params})
+
+
+CONFIRMED = {"messages": 9, "size": 16, "make": 4096, "exchange": "confirmed", "take": 2048}
+
+
+@pytest.mark.parametrize("flush_every", [1, 4, 0])
+def test_a_thread_behind_a_queue_sends_the_same_bytes_in_the_same_order(side, flush_every):
+    inline, queued = (side(**CONFIRMED, flush_every=flush_every, queue=bound) for bound in (0, 2))
+    for seed in (5, 6):
+        found = [audit(workload, seed=seed)["received"] for workload in (inline, queued)]
+        assert np.array_equal(*found)
+        assert np.array_equal(found[0], queued.reference()["received"])
+    assert "queue of 2" in queued.facts["written_by"]
+
+
+def test_a_queue_alone_needs_no_confirmation(side):
+    workload = side(messages=7, size=16, make=1000, queue=3)
+    run(workload)
+    assert np.array_equal(audit(workload, seed=5)["received"], workload.reference()["received"])
+
+
+def test_whoever_makes_messages_waits_where_a_queue_is_full_and_for_all_of_it_in_the_end():
+    held, sent = threading.Event(), []
+
+    def send(message):
+        held.wait(10)
+        sent.append(message)
+
+    put, drain = sender._queued(send, 2)
+    for number in range(3):  # one is being sent, two wait
+        put(bytes([number]))
+    more = threading.Thread(target=put, args=(b"3",))
+    more.start()
+    more.join(0.1)
+    assert more.is_alive(), "the queue took more than its bound"
+    held.set()
+    more.join()
+    drain()
+    assert sent == [b"\0", b"\1", b"\2", b"3"]
+
+
+def test_what_the_sending_thread_meets_is_raised_by_whoever_waits_for_it():
+    def send(message):
+        raise ConnectionError("gone")
+
+    put, drain = sender._queued(send, 1)
+    for _ in range(4):
+        put(b"x")
+    with pytest.raises(ConnectionError, match="gone"):
+        drain()
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"queue": 2}, "messages that are made"),
+        ({"exchange": "confirmed", "make": 64, "size": 16}, "needs take"),
+        ({"take": 64, "make": 64, "size": 16}, "needs take"),
+        ({**CONFIRMED, "until": "first"}, "takes all messages"),
+        ({"transport": "file", "queue": 2, "make": 64, "size": 16}, "need transport tcp"),
+    ],
+)
+def test_queues_and_confirmations_that_cannot_be_are_refused(side, params, message):
+    with pytest.raises(ValueError, match=message):
+        side(**params)

@@ -8,6 +8,7 @@ import torch
 from cpu_pairs import Pair, audit, differences, set_up
 
 from aiperf.workloads.contract import Context, SkipSide
+from aiperf.workloads.model import training
 from aiperf.workloads.model import workload as model
 from aiperf.workloads.shared import agreement, models
 
@@ -143,3 +144,36 @@ def test_contradictions_are_refused(asked, fault):
 def test_cuda_graphs_without_a_gpu_are_a_skip(asked):
     with pytest.raises(SkipSide, match="GPU"):
         model.step(Context(), **asked)
+
+
+def test_adafactor_keeps_less_than_adamw_and_both_make_the_loss_fall(tmp_path):
+    shared = {"watch": "losses", "steps": 4, "batch": 2, "seq": 8}
+    losses = []
+    for optimizer, rate in (("adamw_foreach", 3e-4), ("adafactor", 3e-3)):
+        workload = model.step(
+            Context(seed=3, scratch=tmp_path), **shared, optimizer=optimizer, learning_rate=rate
+        )  # fmt: skip
+        first = audit(workload, seed=5)
+        assert set(first) == {"loss"}
+        assert np.array_equal(first["loss"], audit(workload, seed=5)["loss"]), "reset forgets the optimizer's states"
+        assert (np.diff(first["loss"]) < 0).all()
+        losses.append(first)
+    assert losses[0]["loss"][0] == losses[1]["loss"][0]
+    assert losses[0]["loss"][-1] != losses[1]["loss"][-1]
+    task = models.build("tiny", seed=3, device="cpu", batch=2, seq=8)
+    task.loss(task.module(task.batch), task.targets).backward()
+    sizes = []
+    for name in ("adamw_foreach", "adafactor"):
+        made = training.OPTIMIZERS[name](task.module.parameters(), lr=1e-4)
+        made.step()
+        sizes.append(sum(value.nbytes for state in made.state.values() for value in state.values()))
+    assert sizes[1] < 0.1 * sizes[0]
+
+
+def test_losses_are_close_by_the_update_that_differs_most():
+    one, other = {"loss": np.array([10.0, 8.0])}, {"loss": np.array([10.0, 8.4])}
+    found = agreement.losses_close(one, other)
+    assert (found.passed, found.value) == (True, pytest.approx(0.05))
+    assert not agreement.losses_close(one, {"loss": np.array([10.0, np.nan])}).passed
+    assert not agreement.losses_close(one, {"loss": np.array([10.0])}).passed
+    assert not agreement.losses_close({"w": one["loss"]}, {"w": one["loss"]}).passed

@@ -4,6 +4,7 @@ accumulation, compression, sharding, skew, local SGD, experts and process groups
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
 from types import SimpleNamespace
 
@@ -18,6 +19,7 @@ from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 from aiperf.workloads.comm import workload as comm
 from aiperf.workloads.contract import Context, SkipSide
 from aiperf.workloads.moe import workload as moe
+from aiperf.workloads.parallel import duties
 from aiperf.workloads.parallel import gradient_exchange as exchange
 from aiperf.workloads.parallel import workload as parallel
 from aiperf.workloads.shared import agreement, models
@@ -46,6 +48,18 @@ _SIDES = {
     "leap": {**_WALK, "batch": 4},
     "drift": {**_WALK, "batch": 1, "strategy": "local_sgd", "sync_every": 4},
     "steady": {**_WALK, "batch": 1, "strategy": "local_sgd"},
+    "uneven": {**_WALK, "batch": 2, "strategy": "local_sgd", "skew": 0.5, "skew_turns": True},
+    "uneven_late": {
+        **_WALK,
+        "batch": 2,
+        "strategy": "local_sgd",
+        "skew": 0.5,
+        "skew_turns": True,
+        "sync_every": 2,
+    },
+    "even": {**_WALK, "batch": 2, "strategy": "local_sgd"},
+    "dutiful": {**_TRAIN, "batch": 4, "duties": "rank0"},
+    "shared": {**_TRAIN, "batch": 4, "duties": "shared"},
     "free": {**_MOE, "skew": 1.2},
     "roomy": {**_MOE, "skew": 1.2, "capacity": 8.0},
     "capped": {**_MOE, "skew": 1.2, "capacity": 1.25},
@@ -130,7 +144,16 @@ def test_the_share_of_the_exchange_is_read_where_nothing_hides_it(found):
 
 def test_the_share_is_that_of_the_all_reduces_in_the_steps_since_it_was_last_asked(monkeypatch):
     asked = SimpleNamespace(
-        strategy="after_backward", parts=2, bucket_mb=25, skew=0, per_rank=2, updates=2, accumulate=1, no_sync=False
+        strategy="after_backward",
+        parts=2,
+        bucket_mb=25,
+        skew=0,
+        per_rank=2,
+        updates=2,
+        accumulate=1,
+        no_sync=False,
+        skew_turns=False,
+        duties="none",
     )
     task = models.build("tiny", seed=3, device="cpu", batch=2, seq=4)
     step = parallel._Step(task, task.module, torch.optim.SGD(task.module.parameters(), lr=0.1), asked)
@@ -389,3 +412,66 @@ def test_weak_scaling_lets_one_rank_run_alone_without_an_exchange():
 def test_a_group_for_each_call_holds_no_subgroup():
     with pytest.raises(ValueError, match="groups: default"):
         comm.collective(Context(world_size=2), setup="each_call", groups="cached")
+
+
+def test_duties_are_the_same_whoever_has_them_and_what_was_read_back_are_the_weights_after_the_update(found):
+    start = models.build("tiny", seed=3, device="cpu", batch=8, seq=4).module
+    for rank in (0, 1):
+        plain, alone, shared = (_outputs(found[rank][side]) for side in ("whole", "dutiful", "shared"))
+        assert differences(alone, shared, rtol=1e-5, atol=1e-7) == []
+        gradients = {name: array for name, array in shared.items() if name != "norms"}
+        assert differences(plain, gradients, rtol=1e-4, atol=1e-6) == []
+        named = {name: weight.detach().numpy() for name, weight in start.named_parameters()}
+        moved = [np.linalg.norm(weight - 1e-5 * gradients[name]) for name, weight in named.items()]
+        assert np.allclose(shared["norms"], [[np.linalg.norm(gradients[name]) for name in named], moved], rtol=1e-4)
+    saved = [[float(found[rank][side]["count.saved_bytes"]) for rank in (0, 1)] for side in ("dutiful", "shared")]
+    assert saved[0][1] == 0
+    assert sum(saved[0]) == sum(saved[1]) == float(found[0]["shared"]["count.bytes"])
+    assert saved[1][0] == pytest.approx(saved[1][1], rel=0.01)
+
+
+def test_a_log_has_the_hash_of_the_bytes_that_were_written_this_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(dist, "all_reduce", lambda tensor: None)
+    named = dict(torch.nn.Linear(3, 2).named_parameters())
+    for parameter in named.values():
+        parameter.grad = torch.ones_like(parameter)
+    kept = duties.Duties(named, tmp_path, rank=0, shares=1)
+    for _ in range(2):
+        with torch.no_grad():
+            named["weight"].add_(1)
+        kept.fulfil()
+        content = b"".join(parameter.detach().numpy().tobytes() for parameter in named.values())
+        assert (tmp_path / "weights.bin").read_bytes() == content
+        assert hashlib.sha256(content).hexdigest() in (tmp_path / "weights.log").read_text(encoding="utf-8")
+        assert kept.norms[1, 0] == pytest.approx(float(named["weight"].detach().norm()))
+
+
+def test_ranks_take_turns_at_the_larger_update_and_walk_the_same_way_as_with_even_ones(found):
+    start = models.build("tiny", seed=3, device="cpu", batch=8, seq=4).module
+    close = agreement.update_close(start)
+    even, uneven, late = (_outputs(found[0][side]) for side in ("even", "uneven", "uneven_late"))
+    assert 0 < close(even, uneven).value < 0.1, "the same samples in other updates"
+    assert 0 < close(uneven, late).value < 0.05
+    assert differences(uneven, _outputs(found[1]["uneven"]), rtol=0, atol=1e-6) == []
+    assert [float(found[0][side]["count.exchanges"]) for side in ("uneven", "uneven_late")] == [2, 1]
+    for rank, sizes in ((0, [3, 1, 3, 1]), (1, [1, 3, 1, 3])):
+        asked = SimpleNamespace(skew=0.5, batch=2, updates=4, skew_turns=True, context=Context(rank=rank))
+        step = SimpleNamespace(_asked=asked, _task=SimpleNamespace(batch=torch.arange(8), targets=torch.arange(8)))
+        micro = parallel._Step._micro(step)
+        assert [len(x) for x, _ in micro] == sizes
+        assert torch.cat([x for x, _ in micro]).tolist() == list(range(8))
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"skew": 0.5, "skew_turns": True, "samples": 8}, "strategy: local_sgd"),
+        ({"strategy": "local_sgd", "skew_turns": True, "samples": 8}, "needs a skew"),
+        ({"strategy": "local_sgd", "skew": 0.5, "skew_turns": True, "samples": 4}, "even number of updates"),
+        ({"duties": "rank0", "samples": 8}, "one update of strategy: ddp"),
+        ({"duties": "shared", "strategy": "after_backward"}, "one update of strategy: ddp"),
+    ],
+)
+def test_turns_and_duties_that_cannot_be_are_refused(params, message):
+    with pytest.raises(ValueError, match=message):
+        parallel.train(Context(world_size=2), **params)

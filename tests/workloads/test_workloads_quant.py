@@ -225,7 +225,7 @@ def test_new_inputs_are_calibrated_anew(own: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"weights": "int8", "granularity": "block32"}, "granularity of int8"),
+        ({"weights": "fp8", "granularity": "block32"}, "granularity of fp8"),
         ({"granularity": "tensor"}, "granularity of float"),
         ({"weights": "int4", "granularity": "row", "k": 128}, "groups of 256"),
         ({"method": "awq"}, "method awq is for int4"),
@@ -242,3 +242,64 @@ def test_ways_of_rounding_that_do_not_go_together_are_refused(params: dict[str, 
 
 def test_an_error_is_reported_only_where_it_is_asked_for() -> None:
     assert quant.linear(Context(), **SMALL).values is None
+
+
+def test_a_sliding_scale_follows_growth_that_a_static_one_clips_and_starts_anew_with_each_step() -> None:
+    found = {}
+    for drift in (1.0, 3.0):
+        for scale in ("static", "sliding", "dynamic"):
+            own = {"m": 256, "pieces": 16, "drift": drift, "activation_scale": scale}
+            found[drift, scale] = reported(**INT8, **own)
+    assert found[1.0, "sliding"] < 1.2 * found[1.0, "static"] < 0.03
+    assert found[3.0, "dynamic"] < found[3.0, "sliding"] < 0.2 * found[3.0, "static"]
+    grown = {"pieces": 8, "drift": 0.25, "activation_scale": "sliding", "report_error": True}
+    side = quant.linear(Context(seed=3), **SMALL, **INT8, **grown)
+    assert side.inputs is not None
+    x = side.inputs()["x"]
+    assert x[-4:].std() < 0.4 * x[:4].std()
+    first = side.outputs()["y"].clone()
+    side.step()
+    assert torch.equal(first, side.outputs()["y"])
+
+
+def test_the_scale_of_a_piece_is_the_largest_of_the_two_pieces_before() -> None:
+    side = quant.linear(Context(seed=3), **SMALL, **INT8, pieces=4, activation_scale="sliding")
+    assert side.inputs is not None
+    x = side.inputs()["x"]
+    # In whole numbers and with scales that are powers of two, rounding by the right scale changes nothing.
+    for piece, largest in enumerate((127.0, 254.0, 127.0, 254.0)):
+        x[8 * piece : 8 * piece + 8] = largest
+    side.step()
+    assert side.reference is not None
+    y = side.outputs()["y"].double().norm(dim=1).view(4, 8)[:, 0] / side.reference()["y"].norm(dim=1).view(4, 8)[:, 0]
+    clipped = y < 0.6
+    assert clipped.tolist() == [True, True, False, False], "set-up saw 4, then 127 comes; the last two find 254"
+
+
+def test_a_scale_for_32_neighbours_of_8_bits_errs_least() -> None:
+    errors = [
+        reported(weights="int8", fused=False, weight_outliers=4, granularity=g) for g in ("tensor", "row", "block32")
+    ]
+    assert errors == sorted(errors, reverse=True)
+    assert errors[1] < 0.5 * errors[0]
+    stored = schemes.store(torch.arange(64.0).repeat(16, 1), "int8", "block32")
+    assert 8 * stored.bytes / (16 * 64) == 9
+    assert stored.codes.view(16, 2, 32).amax(2).eq(127).all()
+    assert (schemes.restored(stored, torch.float32) - torch.arange(64.0)).abs().max() < 63 / 127
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        (INT8 | {"pieces": 5}, "divide into 5 pieces"),
+        (INT8 | {"drift": 0.0}, "more than 0"),
+        (INT8 | {"activation_scale": "sliding"}, "pieces: 2 or more"),
+        (INT8 | {"activation_scale": "delayed", "pieces": 2}, "static, dynamic or sliding"),
+        ({"pieces": 2}, "rounded activations"),
+        ({"weights": "int8", "activations": "int8", "granularity": "block32"}, "fused: false"),
+        ({"weights": "int8", "fused": False, "granularity": "block32", "k": 72}, "groups of 32"),
+    ],
+)
+def test_pieces_and_blocks_that_cannot_be_are_refused(params: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        quant.linear(Context(), **(SMALL | params))

@@ -1,4 +1,5 @@
-"""Scaled dot-product attention by a stated backend, mask and layout of the batch. Workload: attention.forward.
+"""Scaled dot-product attention. Workloads: attention.forward by a stated backend, mask and layout of the batch;
+attention.rounded over keys and values of few bits (few_bits.py).
 
 The kernels are those of torch, called in ops.py. What must not live here: backends, masks (masks.py), training.
 """
@@ -13,6 +14,7 @@ from typing import Any, Literal
 import torch
 
 from aiperf.workloads.attention import ops as backends
+from aiperf.workloads.attention.few_bits import rounded_workload
 from aiperf.workloads.attention.kept import Keeping, Kept, restored
 from aiperf.workloads.attention.masks import Mask
 from aiperf.workloads.attention.tiles import AttentionTile, Tiled
@@ -20,6 +22,40 @@ from aiperf.workloads.attention.windowed import WindowCheck
 from aiperf.workloads.contract import Context, Work, Workload
 from aiperf.workloads.shared.agreement import relative_frobenius
 from aiperf.workloads.shared.seeded import Charge, draw_on_device, empty, gemm_peak, memory_charge, torch_dtype
+
+METRICS = {"rounded": {"output_error": ("", "lower"), "kv_bytes": ("B", "lower")}}
+
+
+def rounded(
+    context: Context,
+    *,
+    batch: int = 2,
+    heads: int = 8,
+    head_dim: int = 64,
+    kv_len: int = 4096,
+    kv_bits: int = 4,
+    kv_group: int = 64,
+    kv_recent: int = 0,
+    outlier_channels: int = 0,
+    recency: float = 0.0,
+) -> Workload:
+    """A decoding step: one query a head over ``kv_len`` keys and values in ``kv_bits`` 8 or 4 bits, float32 elsewhere.
+
+    Each ``kv_group`` neighbours of a token share a scale and a smallest value; 0: all of a token's in all heads. The
+    ``kv_recent`` newest tokens are kept as they were computed, besides. The step rounds the newest token and turns all
+    others back into floats by a pass of its own. ``outlier_channels`` of the keys are 8 times as large. ``recency``:
+    what each token's distance takes from its scores, so that recent ones weigh more, as ALiBi does.
+
+    ``output_error``: ||y - exact|| / ||exact|| against attention over the unrounded numbers; ``kv_bytes``: the
+    cache with its scales. FLOPs: 4 x heads x keys x head_dim. Bytes: keys and values as floats. Items: tokens
+    (book, chapter 19).
+    """
+    asked = SimpleNamespace(**locals())
+    if min(batch, heads, head_dim) < 1 or kv_len < 2 or recency < 0:
+        raise ValueError("batch, heads and head_dim must be 1 or more, kv_len 2 or more, recency 0 or more")
+    if not 0 <= kv_recent < kv_len - 1 or not 0 <= outlier_channels <= heads * head_dim:
+        raise ValueError("kv_recent must be below kv_len - 1, and outlier_channels at most heads x head_dim")
+    return rounded_workload(context, asked)
 
 
 def forward(

@@ -8,8 +8,10 @@ from __future__ import annotations
 import hashlib
 import json
 import mmap
+import queue
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -26,6 +28,32 @@ def tokens(payload: memoryview, size: int, make: int) -> Iterator[bytes]:
         digest.update(filler)
         token = digest.digest()
         yield token
+
+
+def _queued(send: Callable[[bytes], object], bound: int) -> tuple[Callable[[bytes], None], Callable[[], None]]:
+    """``send`` in a thread of its own, behind a queue of ``bound`` messages: what hands one over, and what waits until
+    all are sent. What the thread meets is raised there."""
+    waiting: queue.Queue[bytes] = queue.Queue(maxsize=bound)
+    faults: list[Exception] = []
+
+    def work() -> None:
+        while True:
+            message = waiting.get()
+            try:
+                if not faults:
+                    send(message)
+            except Exception as error:  # whatever stops it, the queue must not fill up for ever
+                faults.append(error)
+            finally:
+                waiting.task_done()
+
+    def drain() -> None:
+        waiting.join()
+        if faults:
+            raise faults[0]
+
+    threading.Thread(target=work, daemon=True).start()
+    return waiting.put, drain
 
 
 def _over_tcp(spec: dict[str, Any], payload: memoryview, in_force: dict[str, int]) -> Callable[[], None]:
@@ -50,13 +78,23 @@ def _over_tcp(spec: dict[str, Any], payload: memoryview, in_force: dict[str, int
         for first in range(0, messages, every):
             line.sendall(payload[first * size : (first + every) * size])
 
+    def confirmed(message: bytes) -> None:
+        line.sendall(message)
+        line.recv(1)
+
+    hand_over: Callable[[bytes], object] = confirmed if spec["exchange"] == "confirmed" else line.sendall
+    drain: Callable[[], None] = lambda: None  # noqa: E731
+    if spec["queue"]:
+        hand_over, drain = _queued(hand_over, spec["queue"])
+
     def stream_made() -> None:
         waiting: list[bytes] = []
         for number, token in enumerate(tokens(payload, size, make), 1):
             waiting.append(token)
             if number % every == 0 or number == messages:
-                line.sendall(b"".join(waiting))
+                hand_over(b"".join(waiting))
                 waiting.clear()
+        drain()
 
     if make:
         return stream_made

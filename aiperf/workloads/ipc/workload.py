@@ -5,12 +5,13 @@ It has no kernels; the sending process is sender.py. What must not live here: GP
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import socket
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -36,6 +37,8 @@ class _Receiver:
         """What is to arrive: the payload itself, or what the sender makes of it."""
         self.path = asked.context.scratch / "messages.bin"
         self.owed = self.reads = 0
+        self.shown = b""
+        """What the client made of the latest message that it confirmed."""
         self.redraw(asked.context.seed)
         with socket.create_server(("127.0.0.1", 0)) as listener:
             if asked.socket_buffer:
@@ -89,6 +92,22 @@ class _Receiver:
         wanted = self.asked.size if self.asked.until == "first" else self.total
         self.owed = self.total - self._receive(0, wanted)
 
+    def confirm(self) -> None:
+        """One step of messages that are each taken in, by ``take`` bytes of hashing, before a byte confirms them."""
+        assert self.line is not None
+        self.reads = 0
+        self.child.send()
+        asked = self.asked
+        each = asked.size * (asked.flush_every or asked.messages)
+        filler = bytes(asked.take)
+        for start in range(0, self.total, each):
+            stop = min(start + each, self.total)
+            self._receive(start, stop)
+            shown = hashlib.blake2b(filler)
+            shown.update(self.view[start:stop])
+            self.shown = shown.digest()
+            self.line.sendall(b"k")
+
     def converse(self) -> None:
         """One step of question and answer: a byte back for each whole message."""
         assert self.line is not None
@@ -136,11 +155,19 @@ def _check(asked: SimpleNamespace) -> None:
         "exchange": "stream",
         "until": "last",
         "socket_buffer": 0,
+        "take": 0,
+        "queue": 0,
     }
     if asked.transport != "tcp" and any(getattr(asked, name) != plain for name, plain in streaming.items()):
         raise ValueError(f"{', '.join(streaming)} need transport tcp")
     if asked.make and not asked.size <= min(asked.make, sender.TOKEN_MOST):
         raise ValueError(f"with make a message is a digest: size at most {sender.TOKEN_MOST} bytes and make")
+    if asked.queue < 0 or (asked.queue and not asked.make):
+        raise ValueError("queue is the bound of a sending thread's queue, 1 or more; it needs messages that are made")
+    if (asked.exchange == "confirmed") != bool(asked.take) or (asked.take and not asked.make):
+        raise ValueError("exchange confirmed needs take, the bytes that a client hashes for a message, and make")
+    if asked.take and asked.until == "first":
+        raise ValueError("exchange confirmed takes all messages; it cannot be combined with until: first")
     if asked.exchange == "write_write_read":
         if asked.size < 2:
             raise ValueError("exchange write_write_read needs a size of 2 bytes or more, to write it in two parts")
@@ -157,7 +184,9 @@ def transfer(
     make: Size = 0,
     flush_every: int = 1,
     nodelay: bool = True,
-    exchange: Literal["stream", "write_write_read"] = "stream",
+    exchange: Literal["stream", "write_write_read", "confirmed"] = "stream",
+    take: Size = 0,
+    queue: int = 0,
     until: Literal["first", "last"] = "last",
     socket_buffer: Size = 0,
 ) -> Workload:
@@ -166,6 +195,9 @@ def transfer(
     ``tcp``: a loopback socket; the sender flushes every ``flush_every`` messages, 0 once at the end. ``make``: each
     message is computed when its turn comes, a BLAKE2b digest of ``make`` bytes keyed with the one before; otherwise
     messages are ready in memory. ``write_write_read``: each message goes in two writes and waits for a byte back.
+    ``confirmed``: the client hashes ``take`` bytes for every flush before it sends a byte back, for which the sender
+    waits. ``queue``: messages that are made go to a thread of the sender by a queue of that bound, and the thread
+    writes, and waits, while the next are made; 0: whoever makes them does.
     ``until`` ``first`` ends the step with the first whole message; the rest comes before the next step, untimed.
     ``file``: written without fsync and read from the warm page cache. ``shm``: copied into shared memory and out of it.
     ``socket_buffer``: bytes asked for at both ends (SO_SNDBUF, SO_RCVBUF); 0 leaves it to the kernel.
@@ -180,6 +212,8 @@ def transfer(
     step = {"file": receiver.through_file, "shm": receiver.through_memory, "tcp": receiver.stream}[transport]
     if exchange == "write_write_read":
         step = receiver.converse
+    elif exchange == "confirmed":
+        step = receiver.confirm
     first = until == "first"
     shown = receiver.received[:size] if first else receiver.received
     writes = messages * 2 if exchange == "write_write_read" else -(-messages // (flush_every or messages))
@@ -196,17 +230,23 @@ def transfer(
             "socket_reads": float(receiver.reads),
             "receive_buffer_bytes": float(_buffer(receiver.line)),
         },
-        facts={
-            "transport": transport,
-            "messages": f"digests of {make} bytes, one after the other, by the sender's CPU"
-            if make
-            else "ready in memory",
-            "cores": len(os.sched_getaffinity(0)),
-            "nodelay": _in_force(receiver.line),
-            "first_send_buffer_bytes": receiver.in_force.get("send_buffer", 0),
-        },
+        facts=_facts(receiver),
         close=receiver.close,
     )
+
+
+def _facts(receiver: _Receiver) -> dict[str, Any]:
+    asked = receiver.asked
+    return {
+        "transport": asked.transport,
+        "messages": f"digests of {asked.make} bytes, one after the other, by the sender's CPU"
+        if asked.make
+        else "ready in memory",
+        "cores": len(os.sched_getaffinity(0)),
+        "nodelay": _in_force(receiver.line),
+        "written_by": f"a thread, behind a queue of {asked.queue}" if asked.queue else "who makes the messages",
+        "first_send_buffer_bytes": receiver.in_force.get("send_buffer", 0),
+    }
 
 
 def _buffer(line: socket.socket | None) -> int:

@@ -6,6 +6,7 @@ What must not live here: models (models.py), compilation and capture (model.py),
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -14,10 +15,11 @@ import torch
 from aiperf.workloads.shared import models
 from aiperf.workloads.shared.queues import replay_of
 
-OPTIMIZERS: dict[str, dict[str, bool]] = {
-    "adamw_loop": {"foreach": False, "fused": False},
-    "adamw_foreach": {"foreach": True, "fused": False},
-    "adamw_fused": {"fused": True},
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "adamw_loop": partial(torch.optim.AdamW, foreach=False, fused=False),
+    "adamw_foreach": partial(torch.optim.AdamW, foreach=True, fused=False),
+    "adamw_fused": partial(torch.optim.AdamW, fused=True),
+    "adafactor": partial(torch.optim.Adafactor, foreach=False),
 }
 
 
@@ -39,9 +41,8 @@ class _Updates:
         self._forward, self._cast = forward, cast
         self._parts = task.parts(asked.accumulate)
         captured = {"capturable": True} if asked.graph == "step" else {}
-        self.optimizer = torch.optim.AdamW(
-            task.module.parameters(), lr=asked.learning_rate, **OPTIMIZERS[asked.optimizer], **captured
-        )
+        make = OPTIMIZERS[asked.optimizer]
+        self.optimizer = make(task.module.parameters(), lr=asked.learning_rate, **captured)
         self.passes = 0
         """Forward and backward passes of the last update."""
         # Loss scaling, as float16 gradients need it; elsewhere a scaler that is off leaves all as it is.
@@ -76,7 +77,8 @@ def training(
     task: models.Task, forward: Callable[[Any, Any], Any], cast: Callable[[], Any], asked: SimpleNamespace
 ) -> Ready:
     """The step over ``asked.steps`` updates of ``task``; ``forward`` maps (batch, targets) to the mean loss. Outputs
-    are loss and gradients, or with ``watch: parameters`` the weights after the last update, which are state."""
+    are losses and gradients, with ``watch: losses`` those alone, or with ``watch: parameters`` the weights after the
+    last update, which are state."""
     updates = _Updates(task, forward, cast, asked)
     host_losses = torch.zeros(asked.steps)
     reads = 0
@@ -108,6 +110,8 @@ def training(
     def outputs() -> dict[str, Any]:
         if asked.watch == "parameters":
             return {name: p.detach() for name, p in task.module.named_parameters()}
+        if asked.watch == "losses":
+            return dict(latest)
         return {**latest, **models.gradients(task.module)}
 
     def reset() -> None:

@@ -143,6 +143,8 @@ def _validate_captured(asked: SimpleNamespace) -> None:
         raise ValueError("graph: forward needs mode: infer; passes and step need mode: train; all need compile: none")
     if asked.graph == "forward":
         return
+    if asked.optimizer == "adafactor":
+        raise ValueError("adafactor reads its count of updates on the host; a captured step needs an AdamW")
     if (asked.steps, asked.accumulate, asked.sync_every, asked.log_every) != (1, 1, 0, 0):
         raise ValueError("a captured step is one update of one batch whose loss the host does not read")
     if (asked.autocast, asked.checkpoint, asked.lengths) != ("none", "none", "equal"):
@@ -163,11 +165,11 @@ def step(
     compile: Literal["none", "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"] = "none",
     graph: Literal["none", "forward", "passes", "step"] = "none",
     checkpoint: Literal["none", "blocks", "all"] = "none",
-    optimizer: Literal["adamw_loop", "adamw_foreach", "adamw_fused"] = "adamw_fused",
+    optimizer: Literal["adamw_loop", "adamw_foreach", "adamw_fused", "adafactor"] = "adamw_fused",
     learning_rate: float = 1e-5,
     sync_every: int = 0,
     log_every: int = 0,
-    watch: Literal["gradients", "parameters"] = "gradients",
+    watch: Literal["gradients", "losses", "parameters"] = "gradients",
     lengths: Literal["equal", "ragged", "padded", "packed"] = "equal",
     prune: float = 0.0,
     pruned: Literal["zeroed", "removed"] = "removed",
@@ -180,8 +182,9 @@ def step(
     conv:small over images of ``seq`` pixels squared).
 
     Training: ``steps`` updates of ``accumulate`` micro-batches of ``batch`` sequences of ``seq`` tokens; outputs are
-    the losses and the gradients of the last update, or with ``watch: parameters`` the weights after it (state: not
-    poisoned, ``reset`` puts them back). ``compile`` covers forward and backward passes; the optimizer is eager.
+    the losses and the gradients of the last update, with ``watch: losses`` the losses alone, or with ``watch:
+    parameters`` the weights after it (state: not poisoned, ``reset`` puts them back). ``compile`` covers forward and
+    backward passes; the optimizer is eager.
     ``checkpoint: blocks`` recomputes each block from its stored input; ``all`` embedding, head and every norm,
     attention and feed-forward part, each from a stored input of its own. ``sync_every`` and ``log_every``:
     updates between two reads of the loss by the host. Inference: ``accumulate`` forward passes of ``batch`` sequences.
@@ -231,11 +234,12 @@ def step(
         },
         checks={
             "gradients_close": agreement.gradients_close,
+            "losses_close": agreement.losses_close,
             "predictions_close": agreement.predictions_close,
             "relative_frobenius": agreement.relative_frobenius,
             **({"update_close": start} if start else {}),
         },
-        poison=mode == "infer" or watch == "gradients",
+        poison=mode == "infer" or watch != "parameters",
         facts={
             "parameters": task.parameters,
             "parameter_dtype": str(next(task.module.parameters()).dtype).removeprefix("torch."),

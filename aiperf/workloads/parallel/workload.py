@@ -17,6 +17,7 @@ import torch.distributed as dist
 
 from aiperf.workloads.contract import Context, Outcome, SkipSide, Work, Workload
 from aiperf.workloads.parallel import gradient_exchange as exchange
+from aiperf.workloads.parallel.duties import Duties
 from aiperf.workloads.shared import agreement, models
 from aiperf.workloads.shared.compiler_counts import compiler_counts
 
@@ -57,12 +58,28 @@ def _check_updates(asked: SimpleNamespace) -> None:
         raise ValueError("sync_every is the distance of two averages of local SGD; it needs strategy: local_sgd")
     if strategy == "local_sgd" and not asked.samples:
         raise ValueError("local SGD is about several updates; say how many samples they walk through")
+
+
+def _check_skew(asked: SimpleNamespace) -> None:
+    strategy, update = asked.strategy, asked.batch * asked.accumulate
     skew, heavy = asked.skew, asked.skew * asked.batch
-    if skew and (asked.parts != 2 or asked.samples or heavy != int(heavy) or not 0 <= skew < 1):
+    if asked.skew_turns and (
+        strategy != "local_sgd" or asked.accumulate > 1 or asked.samples // update % 2 or not skew
+    ):
+        raise ValueError(
+            "skew_turns needs a skew and strategy: local_sgd over an even number of updates, accumulate: 1"
+        )
+    if asked.duties != "none" and (strategy != "ddp" or asked.context.on_gpu or asked.samples or asked.part != "whole"):
+        raise ValueError("duties go with one update of strategy: ddp on CPUs")
+    if skew and (
+        asked.parts != 2 or (asked.samples and not asked.skew_turns) or heavy != int(heavy) or not 0 <= skew < 1
+    ):
         raise ValueError(f"skew {skew} must be a share below 1 that moves whole samples between two ranks")
 
 
 def _check_graph(asked: SimpleNamespace) -> None:
+    if not asked.graph:
+        return
     if asked.strategy not in ("ddp", "after_backward") or asked.compile != "none" or asked.hook != "none":
         raise ValueError("graph captures the step of strategy: ddp or after_backward, without compile or hook")
     if asked.optimizer != "sgd":
@@ -90,7 +107,7 @@ def _task(asked: SimpleNamespace) -> models.Task:
     """This rank's slice of the global batch; ``skew`` moves samples of the last rank to the first."""
     context, per_rank = asked.context, asked.per_rank
     alone = asked.strategy == "data_parallel"
-    cut = per_rank + int(asked.skew * asked.batch) * asked.accumulate
+    cut = per_rank if asked.skew_turns else per_rank + int(asked.skew * asked.batch) * asked.accumulate
     skewed = slice(cut, 2 * per_rank) if context.rank else slice(0, cut)
     return models.build(
         asked.model,
@@ -124,6 +141,12 @@ class _Step:
     def __init__(self, task: models.Task, module: Any, optimizer: Any, asked: SimpleNamespace) -> None:
         self._task, self._module, self._optimizer, self._asked = task, module, optimizer, asked
         self._weight = len(task.batch) / asked.per_rank if asked.skew else 1.0
+        """Of this rank's loss; where updates differ in size, each has its own."""
+        self.duties: Duties | None = None
+        if asked.duties != "none":
+            shares = asked.parts if asked.duties == "shared" else 1
+            named = dict(task.module.named_parameters())
+            self.duties = Duties(named, asked.context.scratch, rank=asked.context.rank, shares=shares)
         self._parameters = list(task.module.parameters())
         alone = asked.strategy != "after_backward" or asked.parts == 1
         self.buckets = [] if alone else exchange.buckets_of(self._parameters, asked.bucket_mb * 2**20)
@@ -134,14 +157,24 @@ class _Step:
         """The timed region."""
         began = perf_counter()
         self.exchanges = 0
-        parts = self._asked.updates * self._asked.accumulate
-        micro = list(zip(self._task.batch.chunk(parts), self._task.targets.chunk(parts), strict=True))
+        micro = self._micro()
         for number in range(self._asked.updates):
             self._update(micro[number * self._asked.accumulate : (number + 1) * self._asked.accumulate])
             if self._asked.strategy == "local_sgd" and (number + 1) % self._asked.sync_every == 0:
                 exchange.average(self._parameters, self._asked.parts)
                 self.exchanges += 1
         self._running += perf_counter() - began
+
+    def _micro(self) -> list[tuple[Any, Any]]:
+        """(batch, targets) of each pass, in order."""
+        asked, both = self._asked, (self._task.batch, self._task.targets)
+        if not asked.skew_turns:
+            cut = [part.chunk(asked.updates * asked.accumulate) for part in both]
+        else:
+            heavy = int(asked.skew * asked.batch)
+            larger = [number % 2 == asked.context.rank % 2 for number in range(asked.updates)]
+            cut = [part.split([asked.batch + (heavy if more else -heavy) for more in larger]) for part in both]
+        return list(zip(*cut, strict=True))
 
     def shares(self) -> dict[str, float]:
         """The share of the steps since the last call that this rank spent in the buckets' all-reduces, waiting for the
@@ -156,7 +189,8 @@ class _Step:
             quiet = self._asked.no_sync and index < len(micro) - 1
             with self._module.no_sync() if quiet else contextlib.nullcontext():
                 loss = self._task.loss(self._module(x), y)
-                (loss * (self._weight / len(micro)) if self._weight != len(micro) else loss).backward()
+                weight = len(x) / self._asked.batch if self._asked.skew_turns else self._weight
+                (loss * (weight / len(micro)) if weight != len(micro) else loss).backward()
             exchanged = self._asked.strategy in ("ddp", "fsdp", "after_backward") and self._asked.parts > 1
             self.exchanges += exchanged and not quiet
         began = perf_counter()
@@ -164,6 +198,8 @@ class _Step:
             exchange.average([p.grad for p in bucket], self._asked.parts)
         self._exchanging += perf_counter() - began
         self._optimizer.step()
+        if self.duties is not None:
+            self.duties.fulfil()
 
 
 def _outputs(task: models.Task, asked: SimpleNamespace) -> dict[str, Any]:
@@ -192,6 +228,8 @@ def train(
     no_sync: bool = False,
     sync_every: int = 1,
     skew: float = 0.0,
+    skew_turns: bool = False,
+    duties: Literal["none", "rank0", "shared"] = "none",
     shard: Literal["full", "grad_op"] = "full",
     wrap: Literal["model", "block"] = "block",
     prefetch: Literal["next", "none"] = "next",
@@ -204,31 +242,31 @@ def train(
 ) -> Workload:
     """One update on a global batch of ``batch`` samples per rank (per GPU for data_parallel, which has one rank).
 
-    ``after_backward`` averages DDP's buckets when the whole backward pass is done; ``bucket_mb: 0``: one all-reduce per
-    parameter. ``accumulate`` micro-batches of ``batch`` make an update; with ``no_sync`` DDP exchanges gradients after
-    the last only. ``samples`` per rank: as many updates as they give, at a learning rate in proportion to the update's
-    samples. ``local_sgd`` averages weights every ``sync_every`` updates. ``skew`` moves that share of the last rank's
-    samples to rank 0; the losses are weighted, so that the mean stays the same. ``fsdp`` is torch's fully_shard.
-    ``compile`` compiles DDP's forward and backward passes, cut into a graph for each bucket, in the first step.
-    ``scaling`` lets one rank run alone, without any exchange; ``weak`` also gives each rank one thread.
-    Of fsdp, ``prefetch: none`` gathers a unit's weights in the backward pass only when they are needed, not beside the
-    unit before, and ``offload: cpu`` keeps weights, gradients and update in host memory. ``graph`` replays the whole
-    step, all-reduces included, from a CUDA graph of each rank.
+    ``after_backward`` averages DDP's buckets when the whole backward pass is done; ``bucket_mb: 0``: one all-reduce
+    per parameter. ``accumulate`` micro-batches of ``batch`` make an update; with ``no_sync`` DDP exchanges
+    gradients after the last only. ``samples`` per rank: as many updates as they give, at a learning rate in
+    proportion to the update's samples. ``local_sgd`` averages weights every ``sync_every`` updates. ``skew`` moves
+    that share of the last rank's samples to rank 0, or with ``skew_turns`` lets the ranks' updates be larger and
+    smaller by it in turns; the losses are weighted, so that the mean stays the same. ``duties``: after each update
+    ``rank0`` alone, or all with arrays ``shared`` out, log the norms of gradients, write the weights, read them
+    back and hash them; then all hear of the norms. ``fsdp`` is torch's fully_shard. ``compile`` compiles DDP's
+    forward and backward passes, cut into a graph for each bucket, in the first step. ``scaling`` lets one rank run
+    alone, without any exchange; ``weak`` also gives each rank one thread. Of fsdp, ``prefetch: none`` gathers a
+    unit's weights in the backward pass only when they are needed, not beside the unit before, and ``offload: cpu``
+    keeps weights, gradients and update in host memory. ``graph`` replays the whole step, all-reduces included, from
+    a CUDA graph of each rank.
 
     ``exchange_share``, on CPUs with ``after_backward``: the share of its steps that rank 0 spent averaging gradients,
     waiting for the others included.
 
     Outputs: the averaged gradients, or of ``part: rank`` the rows that fully_shard would leave on this rank; with
     ``samples`` the weights (state: not poisoned, reset restores). Bytes: the gradients of one exchange. Items: tokens
-    or samples of all ranks. Models: tiny, small, base, mlp:small, mlp:medium, mlp:large. Source: AI Systems
-    Performance Engineering, chapters 4, 5 and 13.
+    or samples of all ranks. Models: tiny, small, base, mlp:small, mlp:medium, mlp:large. Book, chapters 4, 5, 13.
     """
     asked = SimpleNamespace(**locals())
     asked.parts = context.gpus if strategy == "data_parallel" else context.world_size
-    _check(asked)
-    _check_updates(asked)
-    if graph:
-        _check_graph(asked)
+    for check in (_check, _check_updates, _check_skew, _check_graph):
+        check(asked)
     # Per rank and timed step, were the samples shared out equally.
     asked.updates = samples // (batch * accumulate) or 1
     asked.per_rank = asked.updates * accumulate * batch
@@ -267,13 +305,14 @@ def _workload(asked: SimpleNamespace, joined: str) -> Workload:
             item=task.item,
             peaks={} if asked.context.on_gpu else {"cpu_gemm_fp32": flops},
         ),
-        outputs=lambda: _outputs(task, asked),
+        outputs=lambda: _outputs(task, asked) | ({"norms": step.duties.norms} if step.duties is not None else {}),
         inputs=lambda: {"batch": task.batch, "targets": task.targets},
         redraw=task.redraw,
         reset=reset,
         counters=lambda: (
             {
                 "exchanges": float(step.exchanges),
+                "saved_bytes": float(step.duties.bytes if step.duties is not None else 0),
                 "graphs": compiler_counts("cut_graphs")["cut_graphs"] if asked.compile != "none" else 0.0,
             }
             | exchange.ddp_buckets(module)

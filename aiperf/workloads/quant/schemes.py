@@ -20,6 +20,8 @@ _PRODUCTS = (("int8", "int8"), ("fp8", "fp8"), ("int4", "float"), ("int4_symmetr
 """(weights, activations) that a product takes as they are."""
 INT4_GROUPS = {"own": GROUP, "tensor": 256, "row": 256, "block32": 32}
 """Granularity of int4 -> neighbours for which torch's product is given a scale and a zero."""
+_BLOCK = 32
+"""Neighbours of an int8 row with a scale of their own, where it has several."""
 _LIMIT = {"int8": 127.0, "fp8": 448.0}
 _INNER_TILES = 8
 _UNPACKED = "torch cannot pack 4-bit weights here"
@@ -32,7 +34,8 @@ class Stored:
     kind: str
     codes: Any
     scale: Any
-    """int8: [n]; fp8: one; int4: scale and zero, [groups, n, 2]; int4_symmetric: [k / 128, n]."""
+    """int8: [n], or [n, k / 32] by blocks; fp8: one; int4: scale and zero, [groups, n, 2]; int4_symmetric:
+    [k / 128, n]."""
     packed: Any = None
     """int4 only: the codes in the order that torch's product reads."""
 
@@ -45,14 +48,19 @@ class Stored:
 
 def store(weight: Any, kind: str, granularity: str = "own") -> Stored:
     """Round a weight to nearest: int8 with a scale a row, fp8 (e4m3) with one scale, int4 by groups of 128, with a zero
-    of their own or symmetric. ``granularity`` of int8: ``tensor``, the same scale for every row; of int4: one for the
-    ``tensor`` or ``row``, kept for each 256 weights, or one for each ``block32``. Raises SkipSide where torch cannot
+    of their own or symmetric. ``granularity`` of int8: ``tensor``, the same scale for every row, or one for each
+    ``block32`` of a row; of int4: one for the ``tensor`` or ``row``, kept for each 256 weights, or one for each
+    ``block32``. Raises SkipSide where torch cannot
     pack 4-bit weights."""
     if kind == "int4":
         return pack_int4(*int4_codes(weight.float(), granularity))
     if kind == "int4_symmetric":
         return Stored(kind, *few_bits.packed(weight))
     wide = weight.float()
+    if kind == "int8" and granularity == "block32":
+        blocks = wide.unflatten(1, (-1, _BLOCK))
+        scale = blocks.abs().amax(dim=2).clamp_min(1e-6) / _LIMIT[kind]
+        return Stored(kind, (blocks / scale[..., None]).round_().to(torch.int8).flatten(1), scale)
     if kind == "int8":
         largest = wide.abs().amax(dim=1)
         scale = (largest.amax().expand_as(largest) if granularity == "tensor" else largest).contiguous() / _LIMIT[kind]
@@ -94,7 +102,8 @@ def pack_int4(codes: Any, scale: Any, zero: Any) -> Stored:
 def restored(stored: Stored, dtype: Any) -> Any:
     """The numbers that a stored weight stands for."""
     if stored.kind == "int8":
-        return stored.codes.to(dtype) * stored.scale[:, None].to(dtype)
+        scale = stored.scale.view(len(stored.codes), -1, 1).to(dtype)
+        return (stored.codes.unflatten(1, (scale.shape[1], -1)).to(dtype) * scale).flatten(1)
     if stored.kind == "fp8":
         return stored.codes.to(dtype) * stored.scale.to(dtype)
     if stored.kind == "int4_symmetric":

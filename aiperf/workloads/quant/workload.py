@@ -12,15 +12,13 @@ from typing import Any, Literal
 import torch
 
 from aiperf.workloads.contract import Context, Work, Workload
-from aiperf.workloads.quant import calibrated, schemes
+from aiperf.workloads.quant import calibrated, ranges, schemes
 from aiperf.workloads.shared.agreement import relative_frobenius
 from aiperf.workloads.shared.seeded import Charge, empty, memory_charge, torch_dtype
 from aiperf.workloads.shared.tried import tried
 
 METRICS = {"linear": {"output_error": ("", "lower")}}
 """Given with ``report_error``."""
-_HISTORY = 1024
-"""Steps whose scales a delayed one is chosen from."""
 _FEW = 64
 """Rows below which reading the weight binds the layer, not the product."""
 
@@ -33,7 +31,9 @@ def linear(
     k: int = 4096,
     weights: Literal["float", "int8", "int4", "int4_symmetric", "fp8"] = "float",
     activations: Literal["float", "int8", "fp8"] = "float",
-    activation_scale: Literal["static", "dynamic", "delayed"] = "static",
+    activation_scale: Literal["static", "dynamic", "delayed", "sliding"] = "static",
+    pieces: int = 1,
+    drift: float = 1.0,
     granularity: Literal["own", "tensor", "row", "block32"] = "own",
     method: Literal["rtn", "gptq", "awq", "smoothquant"] = "rtn",
     calibration: Literal["alike", "unlike"] = "alike",
@@ -50,10 +50,14 @@ def linear(
     int8 with a scale a row, fp8 (e4m3) with one scale, int4 with scale and zero for each 128 neighbours, or with a
     scale alone (``int4_symmetric``), which a Triton kernel of our own multiplies with fp8 activations. Activations
     are rounded in the step, with one scale: ``static`` is the largest value seen in set-up, ``dynamic`` is sought anew
-    in each step, ``delayed`` is the largest of 1024 steps before, to which the step adds its own. ``fused`` multiplies
+    in each step, ``delayed`` is the largest of 1024 steps before, to which the step adds its own. Rows may come in
+    ``pieces`` of equal size, one after the other, growing to ``drift`` times the size from the first row to the last:
+    then ``static`` is the largest value of the first piece, and ``sliding`` that of the two pieces before, anew for
+    each. ``fused`` multiplies
     what is stored; otherwise it is turned back into floats by passes of their own. ``compiled``: by torch.compile.
 
-    ``granularity`` other than its own: int8 with one scale, int4 with one for the tensor, a row or 32 neighbours.
+    ``granularity`` other than its own: int8 with one scale, int4 with one for the tensor, a row or 32 neighbours;
+    int8 with one for 32 neighbours, if not ``fused``.
     ``method``: ``gptq`` and ``awq`` of int4, ``smoothquant`` of int8, from ``calibration_rows`` others; the latter
     two divide input channels, which the step does to x. ``activation_outliers``: input channels 20 times as large, and
     all share k / 8 factors, half of their variance; ``calibration: unlike`` has other ones. ``weight_outliers``: rows
@@ -65,53 +69,41 @@ def linear(
     """
     _check(m, n, k, weights=weights, activations=activations, fused=fused)
     _check_rounding(k, weights, activations, granularity=granularity, method=method, fused=fused)
+    ranges.check(m, pieces, drift, kind=activations, how=activation_scale, compiled=compiled)
     outliers = calibrated.OutlierChannels(activation_outliers, weight_outliers)
     if not (0 <= activation_outliers <= k and 0 <= weight_outliers <= n):
         raise ValueError("outliers are channels: no more than k of activations and n of weights, and 0 or more")
     kind = torch_dtype("bfloat16" if context.on_gpu or weights == "int4" else "float32")
     x, w = (empty(context, shape, kind) for shape in ((m, k), (n, k)))
     held: dict[str, Any] = {}
-
-    def taken() -> Any:
-        by = held.get("multiplier")
-        return x if by is None else x * by
+    rows = ranges.Activations(x, kind=activations, pieces=pieces, how=activation_scale)
 
     def redraw(seed: int) -> None:
         held.pop("truth", None)
         calibrated.draw(x, w, outliers, seed=seed)
+        ranges.grow(x, drift)
         if weights != "float":
-            rows = (
-                None
-                if method == "rtn"
-                else calibrated.calibration(x, outliers, rows=calibration_rows, seed=seed, alike=calibration == "alike")
-            )
             held["weight"], held["multiplier"] = calibrated.stored(
-                w, rows, weights, method=method, granularity=granularity
+                w, None if method == "rtn" else others(seed), weights, method=method, granularity=granularity
             )
-        if activations != "float":
-            held["scale"] = schemes.activation_scale(taken(), activations)
-            held["history"] = held["scale"].repeat(_HISTORY)
+        rows.calibrate(held.get("multiplier"))
+
+    def others(seed: int) -> Any:
+        return calibrated.calibration(x, outliers, rows=calibration_rows, seed=seed, alike=calibration == "alike")
 
     redraw(context.seed)
-
-    def scale() -> Any:
-        if activation_scale == "static":
-            return held["scale"]
-        if activation_scale == "delayed":
-            return schemes.delayed_scale(taken(), held["history"], activations)
-        return schemes.activation_scale(taken(), activations)
 
     if weights == "float":
         multiply: Callable[[], Any] = partial(torch.nn.functional.linear, x, w)
     else:
         make = schemes.product if fused else schemes.separate
-        multiply = make(taken, lambda: held["weight"], scale, activations=activations)
+        multiply = make(rows.taken, lambda: held["weight"], rows.scale, activations=activations)
     if compiled:
         multiply = tried(torch.compile(multiply, dynamic=False), "torch.compile does not take this layer here")
     latest: dict[str, Any] = {}
 
     def step() -> None:
-        latest["y"] = multiply()
+        latest["y"] = rows.whole(multiply)
 
     step()
     size = held["weight"].bytes if "weight" in held else float(w.nbytes)
@@ -145,9 +137,11 @@ def _check(m: int, n: int, k: int, *, weights: str, activations: str, fused: boo
 
 def _check_rounding(k: int, weights: str, activations: str, *, granularity: str, method: str, fused: bool) -> None:
     """Raises ValueError for ways of rounding that a format or its product does not know."""
-    known = {"int8": ("own", "tensor", "row"), "int4": tuple(schemes.INT4_GROUPS)}.get(weights, ("own",))
+    known = {"int8": ("own", "tensor", "row", "block32"), "int4": tuple(schemes.INT4_GROUPS)}.get(weights, ("own",))
     if granularity not in known:
         raise ValueError(f"granularity of {weights} weights is one of {', '.join(known)}")
+    if (weights, granularity) == ("int8", "block32") and (k % 32 or fused):
+        raise ValueError("granularity block32 of int8 needs k in groups of 32, and fused: false, for want of a product")
     if weights == "int4" and k % schemes.INT4_GROUPS[granularity]:
         raise ValueError(f"granularity {granularity} needs k in groups of {schemes.INT4_GROUPS[granularity]}")
     needs = {"gptq": ("int4", "float"), "awq": ("int4", "float"), "smoothquant": ("int8", "int8")}

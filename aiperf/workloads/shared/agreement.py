@@ -50,6 +50,17 @@ def gradients_close(before: Mapping[str, Any], after: Mapping[str, Any]) -> Outc
     return Outcome(math.isfinite(distance), f"the gradients differ by {distance:.3g} of their length", distance)
 
 
+def losses_close(before: Mapping[str, Any], after: Mapping[str, Any]) -> Outcome:
+    """The largest distance of the loss of an update from before's, over before's."""
+    fault = _mismatch(before, after) or ("" if "loss" in before else "neither side has a loss among its outputs")
+    if fault:
+        return Outcome(False, fault)
+    one, other = np.ravel(before["loss"]), np.ravel(after["loss"])
+    value = float(np.max(np.abs(other - one) / np.abs(one)))
+    detail = f"the losses differ by at most {100 * value:.2g} %, the last is {other[-1]:.4g} against {one[-1]:.4g}"
+    return Outcome(math.isfinite(value), detail, value)
+
+
 _ELSEWHERE = 0.02
 """Distance of a token's prediction from before's, over its length, above which it counts as a different one."""
 
