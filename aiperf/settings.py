@@ -5,9 +5,10 @@ What must not live here: reading either of them (plan/precision.py, cli/), what 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 ENERGY_SECONDS = 5.0
 """An energy reading shorter than this, or than 50 updates of a counter, is not reported: both in the sum of a side's
@@ -92,3 +93,23 @@ class Settings:
     """Seconds for which each side of each pair runs alone under the energy counters; 0 leaves that phase out."""
     taken: dict[str, str] = field(default_factory=dict)
     """Option -> its value with where it came from, of those that were not typed: a variable, or the project's file."""
+
+
+def options_again(settings: Mapping[str, Any]) -> list[str]:
+    """The options of ``run`` and ``gate`` that ask for these settings, as a record stores them: all that change how a
+    case is measured, but its precision and its seed."""
+    words = []
+    if budget := settings.get("budget"):
+        words += ["--budget", _seconds(budget)]
+    if (pin := settings.get("pin", "auto")) != "auto":
+        words += ["--pin", str(pin)]
+    if not settings.get("peaks", True):
+        words.append("--no-peaks")
+    limits = dict(settings.get("limits", {}))
+    if len(set(limits.values())) == 1 and limits != asdict(Limits()):
+        words += ["--timeout", _seconds(limits["setup"])]
+    return words
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.10g}s"

@@ -130,9 +130,12 @@ class ComparisonFixture:
         settings = settings_of(
             asked.precision, threshold=asked.threshold, budget=None, seed=_SEED, results=asked.results
         )
-        again = shlex.join(["pytest", self.test, "--aiperf-against", asked.against])
+        again = ["pytest", self.test, "--aiperf-against", asked.against, "--aiperf-precision", asked.precision]
+        again += ["--aiperf-threshold", str(asked.threshold)] if asked.threshold else []
         self._judge(
-            gate_function(functions, against=asked.against, host=read_host(), settings=settings, reproduce=again)
+            gate_function(
+                functions, against=asked.against, host=read_host(), settings=settings, reproduce=shlex.join(again)
+            )
         )
 
     def _judge(self, outcome: GateOutcome) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from aiperf.analysis.notes import note_sentence
 from aiperf.api.references import Function, import_environment, reference_of
 from aiperf.api.within import compare as refuse
 from aiperf.api.within import in_worker
@@ -168,11 +169,16 @@ def compared(outcome: RunOutcome) -> Compared:
         interval=(found.low, found.high) if found.low > 0 and math.isfinite(found.high) else None,
         before=found.before.value,
         after=found.after.value,
-        reason=result.verdict.sentence,
+        reason="; ".join([result.verdict.sentence, *_same_sides(record)]),
         folder=outcome.folder,
         record=record,
         run=outcome.run,
     )
+
+
+def _same_sides(record: CaseRecord) -> list[str]:
+    """The sentence that both sides are the same thing, where they are."""
+    return [note_sentence(note) for note in record.notes if note.code == "same_sides"]
 
 
 def settings_of(

@@ -119,6 +119,11 @@ def resolve(repo: Path, ref: str) -> str:
         raise usage(f'"{ref}" is not a branch, tag or commit of {repo}.', _instead(repo, ref)) from None
 
 
+def branch_of(repo: Path) -> str:
+    """The branch that is checked out; empty where it is a commit of none."""
+    return git(repo, "branch", "--show-current").strip()
+
+
 def same_tree(repo: Path, one: str, other: str) -> bool:
     """Whether two commits hold the same tracked files."""
     return one == other or git(repo, "rev-parse", f"{one}^{{tree}}") == git(repo, "rev-parse", f"{other}^{{tree}}")

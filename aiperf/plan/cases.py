@@ -123,6 +123,8 @@ def _side(scenario: Scenario, spec: SideSpec, point: Mapping[str, Any], *, on_gp
         nodes=nodes,
         python=next((layer.python for layer in reversed(layers) if layer.python), ""),
         ref=next((layer.ref for layer in reversed(layers) if layer.ref), ""),
+        # What a scenario names by a relative path lies beside it, wherever the run was started.
+        folder=str(scenario.path.parent.resolve()) if spec.command else "",
         command=spec.command,
         prepare=spec.prepare,
         metrics=spec.metrics,

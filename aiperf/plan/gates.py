@@ -8,7 +8,7 @@ from __future__ import annotations
 import fnmatch
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -20,6 +20,7 @@ from aiperf.scenario.keys import KeyReader
 from aiperf.scenario.program_metrics import METRIC_NAME
 from aiperf.scenario.text import axis_text
 from aiperf.scenario.wording import allowed, arranged, nearest, shown, shown_path, unknown_config
+from aiperf.settings import Settings, options_again
 from aiperf.units import share_number
 
 OnInconclusive = Literal["pass", "warn", "fail"]
@@ -101,7 +102,7 @@ def load_gate(name: str) -> GateConfig:
     return config
 
 
-def gate_command(config: GateConfig, case: Case, *, base: str, seed: int) -> str:
+def gate_command(config: GateConfig, case: Case, *, base: str, settings: Settings) -> str:
     """The command that gates one case again; ``base`` is the commit it was held against, empty with a baseline."""
     words = ["aiperf", "gate", shown_path(Path(case.path)) if case.path else case.scenario]
     words += [word for key, value in case.axes.items() for word in ("--only", f"{key}={axis_text(value)}")]
@@ -114,7 +115,8 @@ def gate_command(config: GateConfig, case: Case, *, base: str, seed: int) -> str
         words += ["--build", config.build] if config.build else []
     words += ["--side", config.side] if config.side else []
     words += [] if config.strict else ["--no-strict"]
-    return shlex.join([*words, "--precision", config.precision, "--seed", str(seed)])
+    words += ["--precision", config.precision, "--seed", str(settings.seed)]
+    return shlex.join([*words, *options_again(asdict(settings))])
 
 
 class _GateReader(KeyReader):

@@ -25,11 +25,18 @@ _HARNESS = "aiperf"
 def at_checkout(side: Side, *, repo: Path, checkout: Path, base: Path | None = None, commit: str = "") -> Side:
     """The side that runs in a checkout of its repository instead of in the code as it lies.
 
+<<<<<<< ours
     ``base`` is the folder of the repository that processes start in, its root by default: they start in the same one
     of the checkout. Absolute paths inside the repository (workload, arguments,
     parameters, PYTHONPATH) are moved into the checkout; those of a virtual environment, which no checkout holds, stay.
     With ``checkout`` equal to ``repo`` the code as it lies is run in just the same way. Raises UserError for a side
     that would not run the checkout's code.
+=======
+    ``base`` is the folder of the scenario file, the repository's root by default: processes start in the same folder
+    of the checkout. Absolute paths inside the repository (workload, arguments, parameters, PYTHONPATH) are moved into
+    the checkout; those of a virtual environment, which no checkout holds, stay. With ``checkout`` equal to ``repo``
+    the code as it lies is run in just the same way. Raises UserError for a side that would not run the checkout's code.
+>>>>>>> theirs
     """
     base = repo if base is None else base
     move = _Move(repo, checkout)
@@ -125,7 +132,7 @@ def _roots(checkout: Path) -> Iterator[Path]:
 def _refuse(side: Side, moved: Side, repo: Path, checkout: Path, folder: Path) -> None:
     where = f"the commit of {shown(side.ref)}" if side.ref else str(repo)
     if not folder.is_dir():
-        raise usage(f"{side.name}: {where} has no folder {folder.relative_to(checkout)}, where its processes start.")
+        raise usage(f"{side.name}: {where} has no folder {folder.relative_to(checkout)}, where the scenario lies.")
     if side.command:
         return
     path = Path(moved.workload.rpartition(":")[0])

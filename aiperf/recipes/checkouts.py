@@ -73,11 +73,9 @@ def _repo(case: Case) -> Path:
     return repo_of(Path(case.path) if case.path else Path.cwd())
 
 
-def _home(case: Case, repo: Path) -> Path:
-    """Folder of the scenario file; the working folder for a case without one, and for programs where it is in the
-    repository: without a ref they start there, too."""
-    here = Path.cwd()
-    return here if not case.path or (case.is_command and here.is_relative_to(repo)) else Path(case.path).parent
+def _home(case: Case) -> Path:
+    """Folder of the scenario file; the working folder for a case without one."""
+    return Path(case.path).parent if case.path else Path.cwd()
 
 
 class _Fitting:
@@ -86,7 +84,6 @@ class _Fitting:
     def __init__(self, case: Case, worktrees: Worktrees, build: Sequence[str], progress: Note) -> None:
         self._case, self._worktrees, self._build, self._progress = case, worktrees, build, progress
         self._repo = _repo(case)
-        self._home = _home(case, self._repo)
         self._taken: list[str] = []
         in_process = case.measure.isolation == "in_process"
         self._shared = in_process and len({side.ref for side in case.sides}) == 1
@@ -104,7 +101,7 @@ class _Fitting:
             made = (
                 self._checkout(side.ref) if side.ref else Checkout(self._repo, "", _as_it_lies(self._repo), self._repo)
             )
-            moved = at_checkout(side, repo=self._repo, checkout=made.folder, base=self._home, commit=made.sha)
+            moved = at_checkout(side, repo=self._repo, checkout=made.folder, base=_home(self._case), commit=made.sha)
             if side.ref and (foreign := foreign_import(moved, made.folder)):
                 raise CheckoutFailed(f"{foreign}, not from the checkout of {side.ref}")
         except (CheckoutFailed, UserError) as error:

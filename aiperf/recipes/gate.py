@@ -92,12 +92,14 @@ def _measure(gate: Gate, base: GateBase, plan: Plan, *, again: bool, left: float
         host_check=gate.host_check,
         **build,
     )
+    # Whoever does it again has the whole budget, not what a session had of it.
+    asked = replace(settings, budget=gate.settings.budget)
     known = load_calibration(done.run.host_id)
     stored = base.against.baseline.tau if base.against.baseline is not None else {}
     rows = [
         replace(
             row,
-            reproduce=gate_command(gate.config, record.case, base=base.commit_of(record.case), seed=settings.seed),
+            reproduce=gate_command(gate.config, record.case, base=base.commit_of(record.case), settings=asked),
         )
         for record in done.records
         for row in judge_case(

@@ -21,7 +21,7 @@ from aiperf.host.calibration import load_calibration
 from aiperf.host.facts import HostFacts
 from aiperf.host.fingerprint import fingerprint, git_state
 from aiperf.host.relevance import HostCheck
-from aiperf.launch.git import WORKING_TREE, git, repo_of, resolve
+from aiperf.launch.git import WORKING_TREE, branch_of, git, repo_of, resolve
 from aiperf.plan.gates import GateConfig, MetricRule
 from aiperf.plan.plan import Plan
 from aiperf.plan.rebuild import rebuild_case
@@ -146,12 +146,13 @@ def _named(ref: str, commits: Sequence[str]) -> str:
 
 
 def _named_head(ref: str, found: Iterable[Commits]) -> str:
-    """The head as a person knows it: a working tree by the commit that is checked out, and whether it differs."""
+    """The head as a person knows it: a working tree by its branch, its commit, and whether it differs from that."""
     if ref:
         return _named(ref, [commits.head for commits in found])
     last = {commits.repo: resolve(commits.repo, "HEAD") for commits in found}
     changed = any(commits.head != last[commits.repo] for commits in found)
-    return _named("HEAD with uncommitted changes" if changed else "HEAD", list(last.values()))
+    branches = ", ".join(sorted({branch_of(repo) or "detached HEAD" for repo in last}))
+    return _named(f"{branches} with uncommitted changes" if changed else branches, list(last.values()))
 
 
 def only_documentation(gate: Gate, base: GateBase) -> tuple[str, ...]:

@@ -34,6 +34,7 @@ from aiperf.report.scenarios import check_sentence, measure_sentences, value_tex
 from aiperf.report.traceback import own_lines
 from aiperf.report.views.run_rows import failure_sentence
 from aiperf.scenario.text import axis_text
+from aiperf.settings import options_again
 from aiperf.units import format_duration, format_percent, format_rate, format_time
 
 _OF_A_CHECKOUT = ("PYTHONPATH", "AIPERF_COMMIT", "AIPERF_REPOSITORY")
@@ -162,9 +163,29 @@ def reproduce_command(run: RunRecord, record: CaseRecord) -> str:
         gated = run.command == "gate" and bool(record.case.sides[0].ref)
         words = ["aiperf", *(_gate_words(record.case) if gated else ["run", _named(record.case)])]
         words += [] if record.strict is gated else ["--strict" if record.strict else "--no-strict"]
-        words += ["--precision", record.precision, *(["--seed", str(run.seed)] if run.known else [])]
+        precision = _typed(run, "--precision") or record.precision
+        words += ["--precision", precision, *(["--seed", str(run.seed)] if run.known else [])]
         words += [word for key, value in record.case.axes.items() for word in ("--only", f"{key}={axis_text(value)}")]
-        return shlex.join(words)
+        return shlex.join([*words, *_options(run, gated=gated)])
+    return ""
+
+
+def _options(run: RunRecord, *, gated: bool) -> list[str]:
+    """What else changes how a case is measured. A session of a gate stored its share of the budget that was typed."""
+    given = dict(run.settings)
+    typed = _typed(run, "--budget") if gated else ""
+    words = ["--budget", typed] if typed else []
+    words += options_again({**given, "budget": None} if gated else given)
+    return [*words, *(["--columns", "energy"] if given.get("energy_seconds") and not gated else [])]
+
+
+def _typed(run: RunRecord, option: str) -> str:
+    """The value that an option was typed with; empty where it was not."""
+    words = iter(run.argv)
+    for word in words:
+        name, equals, value = word.partition("=")
+        if name == option:
+            return value if equals else next(words, "")
     return ""
 
 

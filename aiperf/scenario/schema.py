@@ -206,7 +206,7 @@ class SideFile(SharedFile):
     workload: Text = ""
     """Workload of this side alone: family.function, ./file.py:function or module:function."""
     command: Command = ()
-    """A whole program, timed from start to exit; started without a shell."""
+    """A whole program, timed from start to exit; started without a shell, in the folder of this file."""
     prepare: Text = ""
     """Line that sh runs before each run of the command, untimed, as `aiperf ab --prepare` does."""
     metrics: PrintedMetrics = {}

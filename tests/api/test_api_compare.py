@@ -7,13 +7,17 @@ import re
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from api_made import functions_in
 
 import aiperf
-from aiperf.api.compare import settings_of
+from aiperf.api.compare import compared, settings_of
+from aiperf.errors import Exit
+from aiperf.recipes.run import RunOutcome
+from aiperf.records import Note
 from aiperf.store.read import open_run
 
 
@@ -108,6 +112,13 @@ def test_a_script_compares_the_functions_above_its_call_and_is_told_of_those_bel
     assert re.match(r"<aiperf (equivalent|inconclusive|improved|regressed): ", said[0]), said
     assert "g is not defined above the call: compare() is called while" in said[1]
     assert 'Put it under if __name__ == "__main__":' in said[1]
+
+
+def test_the_reason_says_that_both_sides_are_the_same_thing(slower):
+    note = Note("same_sides", {"sides": ["before", "after"]})
+    record = replace(slower.record, notes=(note,))
+    came = compared(RunOutcome(slower.folder, slower.run, (record,), Exit.OK, ()))
+    assert came.reason == f"{slower.reason}; before and after are the same: what they differ by is noise"
 
 
 def test_settings_are_those_of_a_precision_with_what_was_asked_for():

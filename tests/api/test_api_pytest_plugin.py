@@ -110,7 +110,11 @@ def test_marked_tests_and_single_functions_are_called_once_or_gated_against_a_co
     done = run(folder, "--aiperf-against", "HEAD", "-k", "not one_function")
     done.assert_outcomes(passed=1, failed=2, skipped=1)
     text = done.stdout.str()
-    assert "to reproduce: pytest 'test_gated.py::test_marked[500]' --aiperf-against HEAD" in text
+    assert (
+        "to reproduce: pytest 'test_gated.py::test_marked[500]' --aiperf-against HEAD --aiperf-precision fast.yaml"
+        in text
+    )
+    assert "--aiperf-threshold 0.1\n" in text
     assert "regressed: time of test_marked[500]" in text
     assert "test_with_a_fixture takes fixtures (tmp_path), which a fresh process has not. Write def" in text
 

@@ -172,11 +172,14 @@ def test_a_shell_runs_the_lines_and_each_run_is_prepared(user) -> None:
     )
 
 
-def test_a_side_of_a_scenario_is_prepared_before_each_of_its_runs(user) -> None:
-    user.write("own.yaml", "before: {command: rm made, prepare: echo x >> made}\nafter: {command: 'true'}\n")
-    done = user.runs("own.yaml")
+def test_programs_of_a_scenario_start_in_its_folder_and_are_prepared_there_before_each_run(user) -> None:
+    own = "before: {command: rm made, prepare: echo x >> made}\nafter: {command: ./new.sh}\n"
+    user.write("pairs/own.yaml", own)
+    user.write("pairs/new.sh", "#!/bin/sh\nread word < beside.txt\n").chmod(0o755)
+    user.write("pairs/beside.txt", "word\n")
+    done = user.runs("pairs/own.yaml")
     assert done.code == 0, done.err
-    assert not (user.folder / "made").exists()
+    assert not (user.folder / "pairs" / "made").exists()
     assert "before is prepared before each run by sh -c 'echo x >> made'" in user.types("show", "latest").out
 
 

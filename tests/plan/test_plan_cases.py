@@ -126,6 +126,10 @@ def test_commands_have_words_and_no_parameters(scenario):
     assert case.is_command
     assert [(s.command, s.params, s.workload) for s in case.sides] == [(("sleep", "1"), {}, ""), (("ls",), {}, "")]
     assert case.measure.clock == "wall"
+    # What ./old or data/in.txt names lies beside the file, as with every other path of it.
+    assert {side.folder for side in case.sides} == {str(made.path.parent.resolve())}
+    (other,) = expand(scenario(), on_gpu=False)
+    assert {side.folder for side in other.sides} == {""}
 
 
 def test_values_that_no_file_name_should_hold_are_replaced_in_the_id(scenario):

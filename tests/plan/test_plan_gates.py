@@ -8,6 +8,7 @@ from aiperf.errors import UserError
 from aiperf.paths import config_folder
 from aiperf.plan.gates import GateConfig, MetricRule, gate_command, load_gate
 from aiperf.records import Case, Side
+from aiperf.settings import Settings
 
 
 @pytest.fixture
@@ -124,14 +125,14 @@ def test_the_command_that_gates_a_case_again_names_what_it_was_held_against(tmp_
     monkeypatch.chdir(tmp_path)
     case = Case("s", "s[n=1]", "t", "w", (Side("before"),), axes={"n": 1}, path=str(tmp_path / "s.yaml"))
     rebuilt = GateConfig("mine", str(tmp_path / "mine.yaml"), head="v 2", build="make -j", side="after")
-    assert gate_command(rebuilt, case, base="abc", seed=1) == (
+    assert gate_command(rebuilt, case, base="abc", settings=Settings(seed=1, budget=90.0)) == (
         "aiperf gate s.yaml --only n=1 --config mine.yaml --against abc --head 'v 2' --build 'make -j' --side after "
-        "--precision standard --seed 1"
+        "--precision standard --seed 1 --budget 90s"
     )
     shipped = str(config_folder() / "gates" / "default.yaml")
     held = GateConfig(
         "default", shipped, baseline=str(tmp_path / "b.json"), absolute=True, precision="quick", strict=False
     )
-    assert gate_command(held, case, base="", seed=0) == (
+    assert gate_command(held, case, base="", settings=Settings()) == (
         "aiperf gate s.yaml --only n=1 --baseline b.json --absolute --no-strict --precision quick --seed 0"
     )

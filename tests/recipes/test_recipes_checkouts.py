@@ -197,20 +197,6 @@ def test_programs_run_in_their_own_checkouts(repo, session, tmp_path) -> None:
     assert facts(pair)["before"].commit == git(repo, "rev-parse", "base")
 
 
-def test_programs_start_where_aiperf_runs_as_they_do_without_a_ref(repo, session, tmp_path, monkeypatch) -> None:
-    package(repo, "base")
-    package(repo, "head")
-    monkeypatch.chdir(repo)
-    text = SCENARIO.replace("workload: ./work.py:scale\n", "")
-    command = f"{sys.executable} bench/prog.py {tmp_path}"
-    text = text.replace("{ref: base}", f"{{ref: base, command: {command}/1}}")
-    measured(case_of(repo, text.replace("{}", f"{{command: {command}/2}}")), session)
-    old, new = ({tuple(line.split()) for line in (tmp_path / n).read_text().splitlines()} for n in "12")
-    assert new == {("head", f"{repo}/src/mine", str(repo))}
-    ((name, origin, folder),) = old
-    assert (name, Path(origin).parents[1]) == ("base", Path(folder))
-
-
 def test_programs_under_forbidden_bytecode_are_warned_about_when_only_one_side_is_fresh(
     repo, session, monkeypatch
 ) -> None:

@@ -22,6 +22,7 @@ from aiperf.recipes.gate_base import Gate
 from aiperf.recipes.promote import promote_runs
 from aiperf.recipes.run import RunOutcome
 from aiperf.records import Case, CaseRecord, Failure, Invocation, Measure, Note, RunRecord, Side, Skip
+from aiperf.settings import Limits
 from aiperf.store.write import RunWriter
 
 PAIRS = 12
@@ -132,16 +133,28 @@ def test_base_and_head_are_measured_against_each_other_once_where_nothing_looks_
     assert [side.ref for side in plan.cases[0].sides] == [base, "working-tree"]
     assert more == {"host_check": HostCheck.warn}
     assert outcome.base == f"main~1 ({base[:12]})"
-    assert outcome.head == f"HEAD with uncommitted changes ({git(repo, 'rev-parse', 'HEAD')[:12]})"
+    assert outcome.head == f"main with uncommitted changes ({git(repo, 'rev-parse', 'HEAD')[:12]})"
     assert outcome.runs == ("results/r1",)
     assert outcome.rows[0].reproduce == f"aiperf gate a.yaml --against {base[:12]} --precision standard --seed 0"
 
 
-def test_a_head_that_is_all_committed_is_named_by_its_commit(repo):
+def test_a_head_that_is_all_committed_is_named_by_its_branch_and_commit(repo):
     git(repo, "add", "--all")
     git(repo, "commit", "--quiet", "-m", "everything")
-    outcome = gate(repo, Fake({"a": [1.0]}))
-    assert outcome.head == f"HEAD ({git(repo, 'rev-parse', 'HEAD')[:12]})"
+    commit = git(repo, "rev-parse", "HEAD")[:12]
+    assert gate(repo, Fake({"a": [1.0]})).head == f"main ({commit})"
+    git(repo, "checkout", "--quiet", "--detach")
+    assert gate(repo, Fake({"a": [1.0]})).head == f"detached HEAD ({commit})"
+
+
+def test_the_command_that_repeats_a_case_has_every_option_that_changes_what_is_measured(repo):
+    settings = replace(make_settings(), seed=4, budget=90.0, pin="0-1", peaks=False, limits=Limits(*(30.0,) * 7))
+    outcome = gate(repo, Fake({"a": [0.9, 0.91]}), settings=settings)
+    # The session that confirmed it had the next seed, and what the first had left of the budget.
+    assert len(outcome.runs) == 2
+    assert outcome.rows[0].reproduce.endswith(
+        "--precision standard --seed 5 --budget 90s --pin 0-1 --no-peaks --timeout 30s"
+    )
 
 
 def test_what_looks_worse_is_measured_again_with_another_seed_and_fails_when_it_is_worse_again(repo):

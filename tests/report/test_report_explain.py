@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from factory_of_records import (
@@ -30,8 +30,9 @@ from aiperf.records import (
     Warmup,
     text_notes,
 )
-from aiperf.report.explain import explain_case
+from aiperf.report.explain import explain_case, reproduce_command
 from aiperf.report.reasons import result_sentences
+from aiperf.settings import Limits, Settings
 
 
 def told(record: CaseRecord, *, width: int = 100) -> str:
@@ -84,6 +85,25 @@ def test_commands_are_shown_as_they_were_started_and_reproduced_by_the_call_of_t
     assert "alternating rounds" not in text
     assert "The run: aiperf run memory" in text
     assert "The case:" not in text
+
+
+def test_the_case_is_measured_again_with_all_that_changed_how_it_was() -> None:
+    record = measured(make_case("mine", path="mine.yaml"))
+    given = Settings(seed=3, budget=90.0, pin="0-1", peaks=False, limits=Limits(*(30.0,) * 7), energy_seconds=5.0)
+    run = replace(make_run(), argv=("a", "run", "--precision=fast.yaml"), seed=3, settings=asdict(given))
+    options = "--budget 90s --pin 0-1 --no-peaks --timeout 30s --columns energy"
+    assert reproduce_command(run, record) == f"aiperf run mine.yaml --precision fast.yaml --seed 3 {options}"
+    plain = replace(run, argv=("a", "run"), settings=asdict(Settings()))
+    assert reproduce_command(plain, record) == "aiperf run mine.yaml --precision standard --seed 3"
+
+
+def test_a_gated_case_is_gated_again_with_the_whole_budget_and_not_what_a_session_had_of_it() -> None:
+    sides = (Side("before", workload="w", ref="main"), Side("after", workload="w", ref="working-tree"))
+    record = measured(make_case("mine", path="mine.yaml", sides=sides), strict=True)
+    given = asdict(Settings(seed=3, budget=60.0))
+    run = replace(make_run(), command="gate", argv=("a", "gate", "--budget", "90s"), seed=3, settings=given)
+    again = "aiperf gate mine.yaml --against main --precision standard --seed 3 --budget 90s"
+    assert reproduce_command(run, record) == again
 
 
 def test_pairs_order_and_stop_are_told() -> None:

@@ -29,8 +29,8 @@ pair() {  # NAME BEFORE AFTER [MOST PAIRS]
 title: "The book's own programs: $2 against $3"
 needs: {gpus: 1}
 measure: {clock: gpu, max_pairs: ${4:-40}}
-before: {command: ./bin/$2}
-after: {command: ./bin/$3}
+before: {command: ../bin/$2}
+after: {command: ../bin/$3}
 YAML
 }
 build() {  # PROGRAM
