@@ -25,18 +25,11 @@ _HARNESS = "aiperf"
 def at_checkout(side: Side, *, repo: Path, checkout: Path, base: Path | None = None, commit: str = "") -> Side:
     """The side that runs in a checkout of its repository instead of in the code as it lies.
 
-<<<<<<< ours
-    ``base`` is the folder of the repository that processes start in, its root by default: they start in the same one
-    of the checkout. Absolute paths inside the repository (workload, arguments,
-    parameters, PYTHONPATH) are moved into the checkout; those of a virtual environment, which no checkout holds, stay.
-    With ``checkout`` equal to ``repo`` the code as it lies is run in just the same way. Raises UserError for a side
-    that would not run the checkout's code.
-=======
     ``base`` is the folder of the scenario file, the repository's root by default: processes start in the same folder
     of the checkout. Absolute paths inside the repository (workload, arguments, parameters, PYTHONPATH) are moved into
     the checkout; those of a virtual environment, which no checkout holds, stay. With ``checkout`` equal to ``repo``
-    the code as it lies is run in just the same way. Raises UserError for a side that would not run the checkout's code.
->>>>>>> theirs
+    the code as it lies is run in just the same way. Raises UserError for a side that would not run the checkout's
+    code.
     """
     base = repo if base is None else base
     move = _Move(repo, checkout)
