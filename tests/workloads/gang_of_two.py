@@ -20,6 +20,9 @@ import aiperf
 from aiperf.worker import arrays
 from aiperf.workloads.contract import Context
 
+_IMPORTED = {True: ("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor"), False: ()}
+"""Whether there are sides that train -> what they import."""
+
 
 def run_gang(sides: list[dict[str, Any]], folder: Path) -> list[list[dict[str, np.ndarray]]]:
     """found[rank][side]: outputs by name, and what the side says of itself as ``count.NAME``."""
@@ -68,13 +71,17 @@ def main(rank: int, port: int, folder: str, sides: list[dict[str, Any]]) -> None
 
 def both(port: int, folder: str, sides: list[dict[str, Any]]) -> None:
     """Rank 0 here, and rank 1 in a process forked after what both import, which takes longer than most sides."""
-    for name in ("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor"):
+    families = {side["workload"].partition(".")[0] for side in sides}
+    for name in _IMPORTED["parallel" in families]:
         importlib.import_module(name)
+    if any("compile" in side for side in sides):
+        importlib.import_module("torch._inductor.compile_fx")  # as the first compilation does, whatever its backend
     if not (other := os.fork()):
         main(1, port, folder, sides)
-        raise SystemExit
+        os._exit(0)
     main(0, port, folder, sides)
     assert os.waitpid(other, 0)[1] == 0
+    os._exit(0)  # taking the interpreter down takes a second
 
 
 if __name__ == "__main__":

@@ -320,3 +320,4 @@ def main(source: Path, target: Path) -> None:
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]), Path(sys.argv[2]))
+    os._exit(0)  # taking the interpreter down takes half a second
