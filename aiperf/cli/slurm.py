@@ -78,8 +78,8 @@ def with_slurm(command: Command) -> Command:
             return
         if given.get("dry_run") and not in_allocation():
             what = "submits nothing, and what a run does depends on its nodes."
-            way = "Leave --slurm out for the plan of this host, or type it inside an allocation."
-            raise usage(what, way, "--dry-run")
+            hint = "Leave --slurm out for the plan of this host, or type it inside an allocation."
+            raise usage(what, hint, "--dry-run")
         raise typer.Exit(_elsewhere(asked, given["results"], spreads="launcher" in given, quiet=given["quiet"]))
 
     called.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
