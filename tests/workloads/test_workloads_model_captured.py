@@ -66,7 +66,8 @@ def test_a_captured_step_starts_from_the_weights_of_set_up_and_updates_them(tmp_
         start = {name: p.detach().clone().numpy() for name, p in task.module.named_parameters()}
         if graph == "step":
             # capturable asks for a GPU
-            monkeypatch.setattr(torch.optim, "AdamW", _without_capturable(torch.optim.AdamW))
+            plain = training.OPTIMIZERS["adamw_foreach"]
+            monkeypatch.setitem(training.OPTIMIZERS, "adamw_foreach", _without_capturable(plain))
         ready = training.training(task, lambda x, y, t=task: t.loss(t.module(x), y), contextlib.nullcontext, asked)
         assert differences(start, {k: v.numpy() for k, v in ready.outputs().items()}, rtol=0, atol=0) == []
         ready.step()
