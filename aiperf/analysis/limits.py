@@ -13,10 +13,11 @@ from aiperf.records import Limit
 SLACK = 1.02
 """METHOD 11: up to 2 % above a peak measured in the same run may be noise of the peak."""
 LAUNCH = "launch"
-SLACKS = {"dram": 1.07, "gemm_": 1.1, "disk_": 1.1, LAUNCH: 1.5}
+SLACKS = {"dram": 1.07, "gemm_": 1.1, "cpu_gemm_": 1.1, "disk_": 1.1, LAUNCH: 1.5}
 """More, by how a peak's name begins. GPU memory: on H200s the peak itself came out between 4.34 and 4.40 TB/s, and
 honest kernels that only read at 104.8 % of the lower. Products on a GPU at its power limit: on H200s the peak was 779
-TFLOP/s in one run and 806 in an earlier one, and an honest product of another shape came to 829. A virtual
+TFLOP/s in one run and 806 in an earlier one, and an honest product of another shape came to 829. Products on a virtual
+host's CPUs: 163 GFLOP/s when the peak was measured, and an honest one at 102.2 % of it minutes later. A virtual
 disk: 2.72 and 2.86 GB/s within two minutes. Launches: the floor is a few microseconds, and events resolve half of
 one."""
 
