@@ -34,6 +34,10 @@ class StartError(AiperfError):
     """The program could not be started: not found, not executable, or no resources."""
 
 
+FLOOR_MARGIN = 128 << 10
+"""Memory that the process which starts a program may still touch after it looked at its own."""
+
+
 @dataclass(frozen=True)
 class Ended:
     """How a child ended and what it used, from wait4."""
@@ -193,7 +197,7 @@ class Child(GroupLeader):
         with contextlib.ExitStack() as files:
             err = files.enter_context(stderr_path.open("wb")) if stderr_path else subprocess.DEVNULL
             out = files.enter_context(stdout.open("wb")) if isinstance(stdout, Path) else stdout
-            floor = int(proc.status().get("VmHWM", "0").split()[0]) * 1024
+            floor = int(proc.status().get("VmHWM", "0").split()[0]) * 1024 + FLOOR_MARGIN
             try:
                 with _affinity(cpus):
                     started = time.perf_counter()

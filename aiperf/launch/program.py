@@ -19,7 +19,7 @@ from types import TracebackType
 
 from aiperf.errors import AiperfError
 from aiperf.launch import launcher, watchdog
-from aiperf.launch.child import Ended, GroupLeader, StartError
+from aiperf.launch.child import FLOOR_MARGIN, Ended, GroupLeader, StartError
 from aiperf.launch.control_group import group_folder
 from aiperf.launch.environment import OWN
 from aiperf.launch.guardian import Guardian
@@ -28,8 +28,6 @@ _START_S = 20.0
 _CLOSE_S = 5.0
 _KILL_WAIT_S = 10.0
 _PEEK_BYTES = 64 << 10
-_FLOOR_MARGIN = 128 << 10
-"""Memory that the process which starts a program may still touch after it looked at its own."""
 
 
 class LauncherLost(AiperfError):
@@ -135,7 +133,7 @@ class Launcher:
             what = f": {where}" if where and where != why else ""
             raise StartError(f"{argv[0]} cannot be started: {why}{what}{relative}")
         pid, started, floor, spool = rest.split()
-        found = Program(self, tuple(argv), int(pid), started=float(started), floor=int(floor) + _FLOOR_MARGIN)
+        found = Program(self, tuple(argv), int(pid), started=float(started), floor=int(floor) + FLOOR_MARGIN)
         found.parent = self._running().pid
         found.spool = Path(f"/proc/{found.parent}/fd/{spool}")
         return found

@@ -54,7 +54,7 @@ def test_what_the_kernel_does_not_tell_of_small_and_idle_programs_is_said(user) 
 
 
 def test_a_side_gets_its_own_environment_and_other_output_is_wrong_output(user) -> None:
-    program = f"{PYTHON} {shlex.quote('import os; print(os.environ.get(str(42)))')}"
+    program = f"{PYTHON} {shlex.quote('import os; sum(range(3_000_000)); print(os.environ.get(str(42)))')}"
     argv = ("ab", program, program, "--precision", "fast.yaml", "--same-output", "-q")
     done = user.types(*argv, "--env-after", "42=x")
     assert done.code == 5
