@@ -27,15 +27,13 @@ from aiperf.records import FailureKind
 _CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSYS)
 _KILL_WAIT_S = 10.0
 _POLL_S = 0.001
+FLOOR_MARGIN = 128 << 10
+"""Memory that the process which starts a program may still touch after it looked at its own."""
 _affinity_lock = threading.Lock()
 
 
 class StartError(AiperfError):
     """The program could not be started: not found, not executable, or no resources."""
-
-
-FLOOR_MARGIN = 128 << 10
-"""Memory that the process which starts a program may still touch after it looked at its own."""
 
 
 @dataclass(frozen=True)
