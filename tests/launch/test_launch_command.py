@@ -8,6 +8,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby
@@ -67,18 +68,29 @@ def _nothing_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 def test_a_pair_holds_the_runs_of_both_sides(plan: CommandPlan) -> None:
     pair = measure(case(program("spin_known.py", "6000000"), program("spin_known.py", "3000000")), plan)
     assert isinstance(pair, Pair)
-    walls = {n: [s.wall_s for s in pair.samples if s.side == n] for n in ("before", "after")}
-    assert [len(walls["before"]), len(walls["after"])] == [2, 2]
-    # Of the wall times another virtual machine may take any share, of the CPU times none.
-    cpu = {n: sum(s.user_s or 0.0 for s in pair.samples if s.side == n) for n in walls}
-    assert 1.4 < cpu["before"] / cpu["after"] < 2.8
-    assert sum(walls["before"]) > sum(walls["after"])
+    assert Counter(s.side for s in pair.samples) == {"before": 2, "after": 2}
     assert [run.side for run in pair.runs] == ["before", "after"]
     assert all(run.facts["sliced"] == plan.sliced for run in pair.runs)
     assert all(s.user_s is not None and s.user_s < 2 * s.wall_s + 0.1 for s in pair.samples)
     assert pair.order == ("after", "before")
     assert 0 < pair.worker_seconds <= pair.seconds
     assert pair.cpus == CPU
+
+
+@pytest.mark.parametrize("plan", [QUEUED, SLICED], ids=["queued", "sliced"])
+def test_each_side_gets_the_times_of_its_own_program(plan: CommandPlan) -> None:
+    twice = case(program("spin_known.py", "6000000"), program("spin_known.py", "3000000"))
+    # Another virtual machine may take time of either side, which some hosts count as the program's: of a few pairs,
+    # one is left alone.
+    for _ in range(5):
+        pair = measure(twice, plan)
+        assert isinstance(pair, Pair)
+        of = {n: [s for s in pair.samples if s.side == n] for n in ("before", "after")}
+        cpu = {n: min(s.user_s or 0.0 for s in of[n]) for n in of}
+        wall = {n: min(s.wall_s for s in of[n]) for n in of}
+        if 1.6 < cpu["before"] / cpu["after"] < 2.5 and wall["before"] > 1.2 * wall["after"]:
+            return
+    pytest.fail(f"CPU seconds {cpu}, wall seconds {wall}")
 
 
 def test_both_sides_get_one_draw_of_what_varies_from_run_to_run(tmp_path: Path) -> None:
