@@ -18,14 +18,14 @@ def side(**own: Any) -> Workload:
     return attention.rounded(Context(seed=3), **(SMALL | own))
 
 
-def error(**own: Any) -> float:
+def error(seed: int = 5, **own: Any) -> float:
     workload = side(**own)
     assert workload.values is not None
     assert workload.reference is not None
-    audit(workload, seed=5)
+    audit(workload, seed=seed)
     found = workload.values()["output_error"]
-    y, truth = workload.outputs()["out"].double(), workload.reference()["out"]
-    assert found == pytest.approx(float((y - truth).norm() / truth.norm()))
+    y, truth = (array.double().reshape(-1, 32) for array in (workload.outputs()["out"], workload.reference()["out"]))
+    assert found == pytest.approx(sum(float((a - b).norm() / b.norm()) for a, b in zip(y, truth, strict=True)) / len(y))
     return found
 
 
@@ -58,8 +58,9 @@ def test_exact_recent_tokens_take_the_error_away_where_they_have_the_weight() ->
 
 
 def test_a_scale_for_each_group_errs_less_than_one_for_a_token_with_large_channels() -> None:
-    one, groups = (error(kv_bits=8, kv_group=group, outlier_channels=2) for group in (0, 32))
-    assert groups < 0.9 * one
+    for seed in range(5, 13):  # whatever is drawn: a head that looks at few keys has one vote among all
+        one, groups = (error(seed, kv_bits=8, kv_group=group, outlier_channels=2) for group in (0, 32))
+        assert groups < 0.8 * one
     assert side(kv_bits=8, kv_group=0).facts["bits_per_value"] == 8.5
 
 

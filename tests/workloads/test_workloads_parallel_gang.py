@@ -57,6 +57,7 @@ _SIDES = {
         "skew_turns": True,
         "sync_every": 2,
     },
+    "uneven_ddp": {**_WALK, "batch": 2, "skew": 0.5, "skew_turns": True},
     "even": {**_WALK, "batch": 2, "strategy": "local_sgd"},
     "dutiful": {**_TRAIN, "batch": 4, "duties": "rank0"},
     "shared": {**_TRAIN, "batch": 4, "duties": "shared"},
@@ -449,9 +450,11 @@ def test_a_log_has_the_hash_of_the_bytes_that_were_written_this_time(tmp_path, m
 def test_ranks_take_turns_at_the_larger_update_and_walk_the_same_way_as_with_even_ones(found):
     start = models.build("tiny", seed=3, device="cpu", batch=8, seq=4).module
     close = agreement.update_close(start)
-    even, uneven, late = (_outputs(found[0][side]) for side in ("even", "uneven", "uneven_late"))
+    even, uneven, late, ddp = (_outputs(found[0][side]) for side in ("even", "uneven", "uneven_late", "uneven_ddp"))
     assert 0 < close(even, uneven).value < 0.1, "the same samples in other updates"
     assert 0 < close(uneven, late).value < 0.05
+    assert close(uneven, ddp).value < 1e-4, "gradients averaged are weights averaged after each update"
+    assert float(found[0]["uneven_ddp"]["count.exchanges"]) == 2
     assert differences(uneven, _outputs(found[1]["uneven"]), rtol=0, atol=1e-6) == []
     assert [float(found[0][side]["count.exchanges"]) for side in ("uneven", "uneven_late")] == [2, 1]
     for rank, sizes in ((0, [3, 1, 3, 1]), (1, [1, 3, 1, 3])):
@@ -465,7 +468,8 @@ def test_ranks_take_turns_at_the_larger_update_and_walk_the_same_way_as_with_eve
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"skew": 0.5, "skew_turns": True, "samples": 8}, "strategy: local_sgd"),
+        ({"strategy": "after_backward", "skew": 0.5, "skew_turns": True, "samples": 8}, "ddp or local_sgd"),
+        ({"skew": 0.5, "skew_turns": True}, "even number of updates"),
         ({"strategy": "local_sgd", "skew_turns": True, "samples": 8}, "needs a skew"),
         ({"strategy": "local_sgd", "skew": 0.5, "skew_turns": True, "samples": 4}, "even number of updates"),
         ({"duties": "rank0", "samples": 8}, "one update of strategy: ddp"),

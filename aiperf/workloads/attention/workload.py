@@ -46,8 +46,9 @@ def rounded(
     others back into floats by a pass of its own. ``outlier_channels`` of the keys are 8 times as large. ``recency``:
     what each token's distance takes from its scores, so that recent ones weigh more, as ALiBi does.
 
-    ``output_error``: ||y - exact|| / ||exact|| against attention over the unrounded numbers; ``kv_bytes``: the
-    cache with its scales. FLOPs: 4 x heads x keys x head_dim. Bytes: keys and values as floats. Items: tokens
+    ``output_error``: ||y - exact|| / ||exact|| against attention over the unrounded numbers, of each head by itself,
+    then the mean over heads: the few that look at few keys have long results and would outvote all others.
+    ``kv_bytes``: the cache with its scales. FLOPs: 4 x heads x keys x head_dim. Bytes: keys and values as floats. Items: tokens
     (book, chapter 19).
     """
     asked = SimpleNamespace(**locals())

@@ -68,6 +68,10 @@ class _Updates:
         self.passes += 1
         return loss.detach()
 
+    def kept_bytes(self) -> float:
+        """What the optimizer keeps from one update to the next."""
+        return float(sum(value.nbytes for state in self.optimizer.state.values() for value in state.values()))
+
     def reset_scale(self) -> None:
         """Back to the scale of the beginning."""
         self.scaler.load_state_dict(self._fresh_scale)
@@ -126,7 +130,11 @@ def training(
         step=several if asked.steps > 1 or asked.sync_every or asked.log_every else one,
         outputs=outputs,
         reset=reset,
-        counters=lambda: {"host_reads": float(reads), "passes": float(updates.passes * asked.steps)},
+        counters=lambda: {
+            "host_reads": float(reads),
+            "passes": float(updates.passes * asked.steps),
+            "optimizer_bytes": updates.kept_bytes(),
+        },
     )
 
 

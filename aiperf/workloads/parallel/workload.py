@@ -64,10 +64,14 @@ def _check_skew(asked: SimpleNamespace) -> None:
     strategy, update = asked.strategy, asked.batch * asked.accumulate
     skew, heavy = asked.skew, asked.skew * asked.batch
     if asked.skew_turns and (
-        strategy != "local_sgd" or asked.accumulate > 1 or asked.samples // update % 2 or not skew
+        strategy not in ("ddp", "local_sgd")
+        or asked.accumulate > 1
+        or not asked.samples
+        or asked.samples // update % 2
+        or not skew
     ):
         raise ValueError(
-            "skew_turns needs a skew and strategy: local_sgd over an even number of updates, accumulate: 1"
+            "skew_turns needs a skew and strategy: ddp or local_sgd over an even number of updates, accumulate: 1"
         )
     if asked.duties != "none" and (strategy != "ddp" or asked.context.on_gpu or asked.samples or asked.part != "whole"):
         raise ValueError("duties go with one update of strategy: ddp on CPUs")
