@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from aiperf.analysis.metrics import MEMORY
+from aiperf.analysis.metrics import MEMORY, metric_of, speed_metric
 from aiperf.analysis.rows import ComparisonRow
 from aiperf.plan.book import BookRow, Claim
 from aiperf.plan.cited import Cited
+from aiperf.records import Case
 from aiperf.scenario.citations import Citation
 
 LEAST_SHARE, MOST_SHARE = 0.8, 1.25
@@ -250,9 +251,12 @@ def _differs(row: BookRow, citing: Sequence[Cited]) -> tuple[str, ...]:
 
 
 def _of_its_kind(row: BookRow, about: Sequence[Measured]) -> list[Measured]:
-    """What speaks to a row: memory to one that gains it, where it was measured; times to all others."""
+    """What speaks to a row: memory to one that gains it, where it was measured; to one that claims a number of speed,
+    or says itself that it gains no time, speed alone; to all others what each scenario judges."""
     kept = [found for found in about if found.metric in MEMORY] if row.gains else []
-    return kept or [found for found in about if found.metric not in MEMORY]
+    judged = [found for found in about if found.primary and (_of_speed(found) or not _wants_speed(row))]
+    own = {found.case for found in judged}
+    return kept or judged + [found for found in about if _of_speed(found) and found.case not in own]
 
 
 def _gains(row: BookRow) -> bool:
@@ -270,11 +274,34 @@ def _row_answer(row: BookRow, found: Measured, *, crossing: bool) -> Answer:
     """What a comparison says of a row; ``crossing``: a gain is expected of some case that answers it."""
     if found.metric in MEMORY:
         return _direction(found.verdict, "improved")
+    if not _of_speed(found):
+        return _direction(found.verdict, found.expect or "improved")
     if row.not_time:
         return "no claim of speed"
     # Beside cases of which a gain is expected, the claimed number is theirs; the others answer by their direction.
     other = crossing and _gains(row) and found.expect not in _GAIN
     return case_answer(None if other else row.claim, found)
+
+
+_OF_SPEED = ("s", "1/s")
+"""Units of times and rates: a claim of speed says nothing of an error, of bytes or of a share."""
+
+
+def _of_speed(found: Measured) -> bool:
+    return found.metric not in MEMORY and found.unit in _OF_SPEED
+
+
+def _wants_speed(row: BookRow) -> bool:
+    """Whether the row claims a number of speed, or says itself that it gains something that is no time."""
+    return bool(row.claim or row.not_time)
+
+
+def answering_metric(case: Case, row: BookRow) -> str:
+    """What a case answers a row by that gains no memory: the metric that it judges, or the time where that would say
+    nothing of the row."""
+    metric = case.measure.metric
+    of_speed = metric not in MEMORY and metric_of(case, metric).unit in _OF_SPEED
+    return metric if of_speed or not _wants_speed(row) else speed_metric(case)
 
 
 def _of_a_measured_row(row: BookRow, best: Measured, hashes: Mapping[str, tuple[str, ...]]) -> str:
@@ -288,8 +315,9 @@ def _of_a_measured_row(row: BookRow, best: Measured, hashes: Mapping[str, tuple[
 def _by_design(row: BookRow, best: Measured) -> str:
     """Why a verdict that is no gain of time stands for none against the row; empty where time is what it gains."""
     costs = best.verdict == "regressed"
-    if best.metric in MEMORY:
-        return f"Judged by memory: {row.not_time}."
+    if not _of_speed(best):
+        judged = f"Judged by {'memory' if best.metric in MEMORY else best.metric}"
+        return f"{judged}: {row.not_time}." if row.not_time else f"{judged}."
     if row.not_time:
         return f"{'Costs time by design' if costs else 'Not judged by time'}: {row.not_time}."
     return "Costs time, as the scenario expects." if costs and best.expect == "regressed" else ""

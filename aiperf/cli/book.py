@@ -47,7 +47,7 @@ def book(
 
     A row is judged by the cases that the citations name, all together, and by the side that they name; if one names
     several sides (a sweep), by the best of them; if it names none, by the last side. Rows about memory, accuracy or a
-    reading are not judged by time.
+    reading are judged by what their scenario judges, not by time.
     """
     refuse_page_in(form, html=html, output=output)
     rows, host = load_book(chapters), read_host()

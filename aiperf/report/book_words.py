@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from aiperf.analysis.book import Answered, Measured
-from aiperf.analysis.metrics import METRICS, speed_metric
+from aiperf.analysis.book import Answered, Measured, answering_metric
+from aiperf.analysis.metrics import METRICS
 from aiperf.analysis.rows import ComparisonRow, comparison_row
 from aiperf.plan.book import BookRow, Claim, find_row
 from aiperf.records import CaseRecord
@@ -82,9 +82,9 @@ def row_sentences(row_ids: Iterable[str], record: CaseRecord | None = None) -> l
 
 
 def _measured(record: CaseRecord, row: BookRow) -> list[str]:
-    """What a record says of a row: its headline or else its time; for a row that gains memory that of its device."""
+    """What a record says of a row, by the metric that answers it."""
     first = record.case.sides[0].name
-    about = record.case.memory_metric if row.gains else speed_metric(record.case)
+    about = record.case.memory_metric if row.gains else answering_metric(record.case, row)
     rows = [comparison_row(record, result) for result in record.results]
     steps = len(record.case.sides) > 2
     return [

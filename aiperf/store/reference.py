@@ -131,9 +131,9 @@ def _counts(entry: Entry) -> bool:
 
 
 def _told(run: RunRecord, record: CaseRecord, *, here: bool) -> Iterable[Measured]:
-    """What a record says of speed, by its headline or else by its time, and of the memory of its device."""
+    """What a record says by the metric that its scenario judges, of speed, and of the memory of its device."""
     case = record.case
-    wanted = (speed_metric(case), case.memory_metric)
+    wanted = (case.measure.metric, speed_metric(case), case.memory_metric)
     for result in record.results:
         first = result.against == case.sides[0].name
         if result.comparison.metric in wanted:

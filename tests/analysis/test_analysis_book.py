@@ -401,6 +401,26 @@ def test_memory_says_nothing_of_a_row_that_gains_something_else() -> None:
     assert (answered.answer, answered.best) == ("no claim of speed", both[0])
 
 
+def test_a_row_without_a_claim_of_speed_is_answered_by_what_the_scenario_judges() -> None:
+    slower = found(0.5, 0.6, "regressed", primary=False)
+    for metric, unit in (("output_error", ""), ("kv_bytes", "B"), ("peak_memory", "B"), ("exchange_share", "")):
+        own = found(1.7, 1.9, metric=metric, unit=unit)
+        (answered,) = answer_rows([row(claim=None)], [Cited("s", ("ch07/a",))], [slower, own])
+        assert (answered.answer, answered.best) == ("reproduced", own)
+        assert answered.why == f"Judged by {'memory' if metric == 'peak_memory' else metric}."
+        worse = found(0.5, 0.6, "regressed", metric=metric, unit=unit)
+        faster = found(1.7, 1.9, primary=False)
+        assert answer_rows([row(claim=None)], [Cited("s", ("ch07/a",))], [worse, faster])[0].answer == "not reproduced"
+
+
+def test_a_claim_of_speed_is_answered_by_a_rate_that_the_scenario_judges_and_not_by_an_error() -> None:
+    time = found(0.99, 1.01, "equivalent", primary=False)
+    rate, error = found(1.9, 2.1, metric="goodput", unit="1/s"), found(1.9, 2.1, metric="output_error", unit="")
+    for own, answer, best in ((rate, "reproduced", rate), (error, "not reproduced", time)):
+        (answered,) = answer_rows([row()], [Cited("s", ("ch07/a",))], [time, own])
+        assert (answered.answer, answered.best) == (answer, best)
+
+
 def test_a_claim_of_speed_is_answered_by_the_time_of_a_case_about_memory() -> None:
     both = [found(3.0, 3.1, metric="peak_memory"), found(0.99, 1.01, "equivalent")]
     (answered,) = answer_rows([row()], [Cited("s", ("ch07/a",))], both)

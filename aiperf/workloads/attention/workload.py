@@ -48,8 +48,8 @@ def rounded(
 
     ``output_error``: ||y - exact|| / ||exact|| against attention over the unrounded numbers, of each head by itself,
     then the mean over heads: the few that look at few keys have long results and would outvote all others.
-    ``kv_bytes``: the cache with its scales. FLOPs: 4 x heads x keys x head_dim. Bytes: keys and values as floats. Items: tokens
-    (book, chapter 19).
+    ``kv_bytes``: the cache with its scales. FLOPs: 4 x heads x keys x head_dim. Bytes: keys and values as floats.
+    Items: tokens (book, chapter 19).
     """
     asked = SimpleNamespace(**locals())
     if min(batch, heads, head_dim) < 1 or kv_len < 2 or recency < 0:
