@@ -284,6 +284,7 @@ def test_a_scale_for_32_neighbours_of_8_bits_errs_least() -> None:
     assert errors[1] < 0.5 * errors[0]
     stored = schemes.store(torch.arange(64.0).repeat(16, 1), "int8", "block32")
     assert 8 * stored.bytes / (16 * 64) == 9
+    assert [schemes.store(torch.eye(16), "int8", g).bytes - 16 * 16 for g in ("tensor", "row")] == [4, 64]
     assert stored.codes.view(16, 2, 32).amax(2).eq(127).all()
     assert (schemes.restored(stored, torch.float32) - torch.arange(64.0)).abs().max() < 63 / 127
 

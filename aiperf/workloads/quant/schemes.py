@@ -34,7 +34,7 @@ class Stored:
     kind: str
     codes: Any
     scale: Any
-    """int8: [n], or [n, k / 32] by blocks; fp8: one; int4: scale and zero, [groups, n, 2]; int4_symmetric:
+    """int8: [n], [1] of the tensor, or [n, k / 32] by blocks; fp8: one; int4: scale and zero, [groups, n, 2]; int4_symmetric:
     [k / 128, n]."""
     packed: Any = None
     """int4 only: the codes in the order that torch's product reads."""
@@ -48,7 +48,7 @@ class Stored:
 
 def store(weight: Any, kind: str, granularity: str = "own") -> Stored:
     """Round a weight to nearest: int8 with a scale a row, fp8 (e4m3) with one scale, int4 by groups of 128, with a zero
-    of their own or symmetric. ``granularity`` of int8: ``tensor``, the same scale for every row, or one for each
+    of their own or symmetric. ``granularity`` of int8: one for the ``tensor``, or one for each
     ``block32`` of a row; of int4: one for the ``tensor`` or ``row``, kept for each 256 weights, or one for each
     ``block32``. Raises SkipSide where torch cannot
     pack 4-bit weights."""
@@ -63,7 +63,7 @@ def store(weight: Any, kind: str, granularity: str = "own") -> Stored:
         return Stored(kind, (blocks / scale[..., None]).round_().to(torch.int8).flatten(1), scale)
     if kind == "int8":
         largest = wide.abs().amax(dim=1)
-        scale = (largest.amax().expand_as(largest) if granularity == "tensor" else largest).contiguous() / _LIMIT[kind]
+        scale = (largest.amax(dim=0, keepdim=True) if granularity == "tensor" else largest) / _LIMIT[kind]
         return Stored(kind, (wide / scale[:, None]).round_().to(torch.int8), scale)
     scale = wide.abs().amax() / _LIMIT[kind]
     return Stored(kind, (wide / scale).to(torch.float8_e4m3fn), scale)
@@ -102,7 +102,7 @@ def pack_int4(codes: Any, scale: Any, zero: Any) -> Stored:
 def restored(stored: Stored, dtype: Any) -> Any:
     """The numbers that a stored weight stands for."""
     if stored.kind == "int8":
-        scale = stored.scale.view(len(stored.codes), -1, 1).to(dtype)
+        scale = stored.scale.view(len(stored.scale), -1, 1).to(dtype)
         return (stored.codes.unflatten(1, (scale.shape[1], -1)).to(dtype) * scale).flatten(1)
     if stored.kind == "fp8":
         return stored.codes.to(dtype) * stored.scale.to(dtype)
