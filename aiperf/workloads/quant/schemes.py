@@ -34,8 +34,8 @@ class Stored:
     kind: str
     codes: Any
     scale: Any
-    """int8: [n], [1] of the tensor, or [n, k / 32] by blocks; fp8: one; int4: scale and zero, [groups, n, 2]; int4_symmetric:
-    [k / 128, n]."""
+    """int8: [n], [1] of the tensor, or [n, k / 32] by blocks; fp8: one; int4: scale and zero, [groups, n, 2];
+    int4_symmetric: [k / 128, n]."""
     packed: Any = None
     """int4 only: the codes in the order that torch's product reads."""
 
@@ -48,10 +48,9 @@ class Stored:
 
 def store(weight: Any, kind: str, granularity: str = "own") -> Stored:
     """Round a weight to nearest: int8 with a scale a row, fp8 (e4m3) with one scale, int4 by groups of 128, with a zero
-    of their own or symmetric. ``granularity`` of int8: one for the ``tensor``, or one for each
-    ``block32`` of a row; of int4: one for the ``tensor`` or ``row``, kept for each 256 weights, or one for each
-    ``block32``. Raises SkipSide where torch cannot
-    pack 4-bit weights."""
+    of their own or symmetric. ``granularity`` of int8: one for the ``tensor``, or one for each ``block32`` of a row; of
+    int4: one for the ``tensor`` or ``row``, kept for each 256 weights, or one for each ``block32``. Raises SkipSide
+    where torch cannot pack 4-bit weights."""
     if kind == "int4":
         return pack_int4(*int4_codes(weight.float(), granularity))
     if kind == "int4_symmetric":
