@@ -251,6 +251,11 @@ class SideRunner:
                         steps += 1
                     swap.write(new=new)
                 mine.append(self._single())
+            if swap is not None:
+                # The same on every side from here on, and what it made of them: who takes another's result finds it.
+                swap.write(new=False)
+                self._untimed()
+                steps += 1
             read_latencies(self.workload)
         steps += len(taken[True]) + len(taken[False]) + len(cold)
         return messages.FreshReply(fresh=tuple(taken[True]), again=tuple(taken[False]), cold=tuple(cold), steps=steps)
