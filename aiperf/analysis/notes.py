@@ -225,7 +225,7 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
     ),
     "memory_below": _memory_below,
     "fresh_inputs": lambda v: (
-        f"single iterations of {v['side']} took {format_time(v['fresh_s'])} on new inputs and "
+        f"iterations of {v['side']} took {format_time(v['fresh_s'])} on new inputs and "
         f"{format_time(v['repeated_s'])} on inputs that it had met before: at least half of its advantage is repetition"
     ),
     "hidden_time": lambda v: (

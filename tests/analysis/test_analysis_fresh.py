@@ -9,7 +9,7 @@ from analysis_maker import SETTINGS, make_case, make_pair, make_run
 
 from aiperf.analysis.fresh import batch_notes, fresh_note
 from aiperf.analysis.recompute import conclude
-from aiperf.records import Pair, Verdict
+from aiperf.records import Pair, Sample, Verdict
 
 CASE = make_case()
 
@@ -70,6 +70,37 @@ def test_too_few_readings_say_nothing(few: dict[str, int]) -> None:
 def test_honest_sides_with_a_true_advantage_are_not_found(noise: float) -> None:
     flagged = [found(after=(8e-4, 8e-4), noise=noise, seed=seed, readings=4) for seed in range(1000)]
     assert sum(one is not None for one in flagged) <= 3
+
+
+def drawn_anew(*, start: float, later: float, count: int = 4) -> list[Pair]:
+    """Pairs of six rounds in which ``after`` takes ``start`` in the first two, and ``later`` after its first audit."""
+    made = []
+    for index in range(count):
+        pair = make_pair(index, {"before": 1e-3, "after": later}, rounds=6)
+        times = {("after", 0): start, ("after", 1): start}
+        plain = tuple(replace(s, wall_s=10 * times.get((s.side, s.round), s.wall_s / 10)) for s in pair.samples)
+        audits = tuple(Sample(side, 1, -1, 1, 1e-3, audit=True) for side in ("before", "after"))
+        made.append(replace(pair, samples=plain + audits))
+    return made
+
+
+def test_who_is_fast_until_the_inputs_of_set_up_are_gone_is_found() -> None:
+    note = fresh_note(drawn_anew(start=1e-4, later=1e-3), CASE, "after")
+    assert note is not None
+    assert note.values == {"side": "after", "fresh_s": 1e-3, "repeated_s": 1e-4}
+
+
+@pytest.mark.parametrize(
+    "given", [{"start": 1e-4, "later": 1e-4}, {"start": 7e-4, "later": 1e-3}, {"start": 1e-3, "later": 3e-3}]
+)
+def test_true_advantages_and_rounds_that_differ_a_little_are_not(given: dict[str, float]) -> None:
+    assert fresh_note(drawn_anew(**given), CASE, "after") is None
+
+
+def test_two_pairs_or_rounds_before_every_audit_alone_say_nothing_of_the_inputs_of_set_up() -> None:
+    assert fresh_note(drawn_anew(start=1e-4, later=1e-3, count=2), CASE, "after") is None
+    early = [replace(p, samples=tuple(s for s in p.samples if s.round < 2)) for p in drawn_anew(start=1e-4, later=1e-3)]
+    assert fresh_note(early, CASE, "after") is None
 
 
 def test_one_pair_whose_new_inputs_met_a_slow_host_is_no_finding() -> None:
