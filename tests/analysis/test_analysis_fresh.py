@@ -72,35 +72,43 @@ def test_honest_sides_with_a_true_advantage_are_not_found(noise: float) -> None:
     assert sum(one is not None for one in flagged) <= 3
 
 
-def drawn_anew(*, start: float, later: float, count: int = 4) -> list[Pair]:
-    """Pairs of six rounds in which ``after`` takes ``start`` in the first two, and ``later`` after its first audit."""
+def in_rounds(after: list[float], *, audits: tuple[int, ...] = (1,), count: int = 4) -> list[Pair]:
+    """Pairs in whose rounds ``after`` takes these milliseconds and ``before`` one; audits follow some of them."""
     made = []
     for index in range(count):
-        pair = make_pair(index, {"before": 1e-3, "after": later}, rounds=6)
-        times = {("after", 0): start, ("after", 1): start}
-        plain = tuple(replace(s, wall_s=10 * times.get((s.side, s.round), s.wall_s / 10)) for s in pair.samples)
-        audits = tuple(Sample(side, 1, -1, 1, 1e-3, audit=True) for side in ("before", "after"))
-        made.append(replace(pair, samples=plain + audits))
+        draw = random.Random(index)
+        times = {"before": [1.0] * len(after), "after": after}
+        plain = tuple(
+            Sample(side, number, i, 10, 0.01 * ms * math.exp(draw.gauss(0, 0.03)))
+            for side, rounds in times.items()
+            for number, ms in enumerate(rounds)
+            for i in range(4)
+        )
+        audited = tuple(Sample(side, number, -1, 1, 1e-3, audit=True) for side in times for number in audits)
+        made.append(Pair(index, ("before", "after"), 0, plain + audited, ()))
     return made
 
 
-def test_who_is_fast_until_the_inputs_of_set_up_are_gone_is_found() -> None:
-    note = fresh_note(drawn_anew(start=1e-4, later=1e-3), CASE, "after")
+START = [0.1, 0.1, 1.0, 1.0, 1.0, 1.0]
+LINGERS = [0.7, 0.7, 1.0, 0.7, 0.7, 1.0, 0.7]
+
+
+@pytest.mark.parametrize(("rounds", "audits"), [(START, (1,)), (START, (4,)), (LINGERS, (1, 4))])
+def test_who_works_only_in_rounds_after_an_audit_or_on_other_inputs_than_those_of_set_up_is_found(rounds, audits):
+    note = fresh_note(in_rounds(rounds, audits=audits), CASE, "after")
     assert note is not None
-    assert note.values == {"side": "after", "fresh_s": 1e-3, "repeated_s": 1e-4}
+    assert note.values["side"] == "after"
+    assert note.values["fresh_s"] == pytest.approx(1e-3, rel=0.1)
 
 
-@pytest.mark.parametrize(
-    "given", [{"start": 1e-4, "later": 1e-4}, {"start": 7e-4, "later": 1e-3}, {"start": 1e-3, "later": 3e-3}]
-)
-def test_true_advantages_and_rounds_that_differ_a_little_are_not(given: dict[str, float]) -> None:
-    assert fresh_note(drawn_anew(**given), CASE, "after") is None
+@pytest.mark.parametrize("rounds", [[0.1] * 6, [0.7, 0.7, 1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 3.0, 3.0, 3.0, 3.0]])
+def test_rounds_of_a_true_advantage_and_those_that_drift_a_little_are_not(rounds: list[float]) -> None:
+    assert fresh_note(in_rounds(rounds, audits=(3,)), CASE, "after") is None
 
 
-def test_two_pairs_or_rounds_before_every_audit_alone_say_nothing_of_the_inputs_of_set_up() -> None:
-    assert fresh_note(drawn_anew(start=1e-4, later=1e-3, count=2), CASE, "after") is None
-    early = [replace(p, samples=tuple(s for s in p.samples if s.round < 2)) for p in drawn_anew(start=1e-4, later=1e-3)]
-    assert fresh_note(early, CASE, "after") is None
+def test_two_pairs_and_rounds_before_every_audit_say_nothing() -> None:
+    assert fresh_note(in_rounds(START, count=2), CASE, "after") is None
+    assert fresh_note(in_rounds(START[:2]), CASE, "after") is None
 
 
 def test_one_pair_whose_new_inputs_met_a_slow_host_is_no_finding() -> None:
