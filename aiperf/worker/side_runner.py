@@ -255,6 +255,7 @@ class SideRunner:
                 # The same on every side from here on, and what it made of them: who takes another's result finds it.
                 swap.write(new=False)
                 self._untimed()
+                self.clock.settle()
                 steps += 1
             read_latencies(self.workload)
         steps += len(taken[True]) + len(taken[False]) + len(cold)
