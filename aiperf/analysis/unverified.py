@@ -44,8 +44,8 @@ def unverified_notes(pairs: Sequence[Pair], case: Case) -> tuple[Note, ...]:
 
 
 def tolerance_notes(pairs: Sequence[Pair], case: Case) -> Iterator[Note]:
-    """A note on each side whose outputs pass only by a tolerance that the scenario names without a reason, looser than
-    is usual for their type."""
+    """A note on each side whose outputs are off by more than is usual for their type, and pass only by a tolerance that
+    the scenario names, or a check of the workload's own, without a reason."""
     checks = [check for pair in valid(pairs) for check in pair.checks if check.loosened is not None]
     for side in (side.name for side in case.sides if not case.check.reason):
         found = [check for check in checks if side in check.sides]

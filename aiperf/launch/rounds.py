@@ -232,12 +232,14 @@ def _turn(
     played: Played, gang: Gang, side: str, index: int, turn: TurnPlan, settings: Settings, wall_too: bool
 ) -> None:
     request = TurnRequest(side, turn.reentry, turn.samples, turn.iterations, wall_too)
-    waited = queued_s("thread-self") + gang.queued_s()
+    here, there = queued_s("thread-self"), gang.queued_s()
     began = perf_counter()
     replies = gang.command(request, limit=settings.limits.measure)
     lasted = perf_counter() - began
-    # Where others have the CPUs, this process and the side's wait for them, also between readings.
-    waited = queued_s("thread-self") + gang.queued_s() - waited
+    # Where others have the CPUs, this process and the side's wait for them. What the side waits while it reads its
+    # clock is in its readings already.
+    here, there = queued_s("thread-self") - here, gang.queued_s() - there
+    waited = here + max(0.0, there - min(reply.queued_s for reply in replies))
     accounted = max(sum(reply.wall) + (reply.wall_block or 0.0) + reply.other_s for reply in replies)
     played.turns.setdefault(side, []).append(WitnessedTurn(lasted, lasted - accounted - waited))
     played.samples += [

@@ -42,7 +42,8 @@ class CompareReply(WorkerReply):
     max_error: float | None = None
     """Largest relative error seen (tolerance), or the quality metric (named)."""
     loosened: float | None = None
-    """Of a check that names a looser tolerance: the usual one of its type, which an output misses."""
+    """Of a check that names a looser tolerance, or is a workload's own: the usual one of its type, which an output
+    misses."""
     audits: int = 0
     """Audited outputs that were compared."""
     changes: tuple[OutputChange, ...] = ()

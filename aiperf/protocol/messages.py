@@ -189,6 +189,7 @@ class TurnReply(WorkerReply):
     """Metric of the workload -> its value over the turn."""
     other_s: float = 0.0
     """Wall time of the turn in re-entry, preparation, repeated readings and the collection of latencies."""
+    queued_s: float = 0.0  # of all of these, ready to run but without a core
 
     def fault(self, request: TurnRequest) -> str:
         """Times that are not as many as were asked for, or that are none; series that do not exist."""
@@ -196,9 +197,8 @@ class TurnReply(WorkerReply):
             return f"latencies of {unknown[0]}"
         if not len(self.wall) == len(self.device) == request.samples:
             return f"{len(self.wall)} and {len(self.device)} times for {request.samples} samples"
-        seconds = [*self.wall, *(s for s in (*self.device, self.wall_block) if s is not None), self.other_s]
-        odd = next((s for s in seconds if not 0 <= s < math.inf), None)
-        return "" if odd is None else f"a time of {odd} s"
+        seconds = (s for s in (*self.wall, *self.device, self.wall_block, self.other_s, self.queued_s) if s is not None)
+        return next((f"a time of {s} s" for s in seconds if not 0 <= s < math.inf), "")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -137,7 +137,8 @@ class CheckResult:
     code: str = ""
     """load: the reason code of the verdict."""
     loosened: float | None = None
-    """The usual relative tolerance of its type that an output misses, where the check names a looser one."""
+    """The usual relative tolerance of its type that an output misses: the check names a looser one or, without a
+    reason, is the workload's own."""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ class _Tally:
 
     errors: list[float] = field(default_factory=list)
     loosened: list[float] = field(default_factory=list)
-    """Usual tolerances of types that an output misses, where the check names a looser one."""
+    """Usual tolerances of types that an output misses, where the check names a looser one, or is a workload's own."""
     changes: dict[str, OutputChange] = field(default_factory=dict)
     whole: int = 0
     seen: int = 0
@@ -52,8 +52,8 @@ class _Tally:
 def compare(ours: Sequence[Handed], theirs: Sequence[Handed], check: Check, names: tuple[str, str]) -> CompareReply:
     """Compare every audit of ``theirs`` (names[0]), whose reference is the truth, with the same of ``ours`` (names[1]).
 
-    Of a named check, which its workload makes, only what no check may pass: outputs that are missing, or were never
-    written.
+    Of a named check, which its workload makes, only what no check may pass, outputs that are missing or were never
+    written; and without a reason, whether others than are usual would pass.
     """
     if not ours or len(ours) != len(theirs):
         detail = f"{names[0]} has {len(theirs)} audited outputs, {names[1]} has {len(ours)}"
@@ -148,6 +148,8 @@ class _Pair:
             detail = self._bitwise(name, base, mine, same=same)
         elif self._check.kind == "tolerance":
             detail, error = self._close(name, base, mine, same=same)
+        elif not same and not self._check.reason and not _usually_close(base, mine):
+            self._tally.loosened.append(RTOL.get(base.claim.dtype, 0.0))
         self._tally.note(name, base.claim, mine.claim, error)
         # An equal lie about equal bytes hides nothing.
         return detail if detail or same else self._lie(name, base, mine)
@@ -228,6 +230,15 @@ class _Pair:
         if rtol > usual and worst > _BOTH * usual:
             self._tally.loosened.append(usual)
         return "", worst
+
+
+def _usually_close(base: Found, mine: Found) -> bool:
+    """Whether two outputs that differ are within the tolerance of their type, as far as they were handed over."""
+    if base.whole is None or mine.whole is None:
+        return True
+    usual = RTOL.get(base.claim.dtype, 0.0)
+    alike = bool(usual) and base.claim.shape == mine.claim.shape
+    return alike and not within(base.values(), mine.values(), usual, None, whose="")[0]
 
 
 def _nan(a: Any) -> Any:

@@ -23,7 +23,7 @@ from aiperf.worker.phase_times import PhaseTimes
 from aiperf.worker.plain import NotAWorkload
 from aiperf.worker.ranges import Ranges
 from aiperf.worker.steady import Steadiness, WarmUpReading
-from aiperf.worker.usage import Usage, gpu_allocation, gpu_peak, used_so_far
+from aiperf.worker.usage import Usage, gpu_allocation, gpu_peak, queued_so_far, used_so_far
 from aiperf.workloads.contract import Context, Workload, no_outputs
 
 _STRAY_FLOOR = 100e-6
@@ -108,6 +108,7 @@ class SideRunner:
 
     def turn(self, request: messages.TurnRequest) -> messages.TurnReply:
         """This side's turn in a round: untimed re-entry, then the samples."""
+        queued = queued_so_far()
         with self._ranges.side(self.request.side), quiet_interpreter():
             before = used_so_far()
             self._other_s = -self.clock.repeated_s
@@ -134,6 +135,7 @@ class SideRunner:
             latencies=latencies,
             values=values,
             other_s=self._other_s + self.clock.repeated_s,
+            queued_s=queued_so_far() - queued,
         )
 
     @contextmanager
@@ -249,6 +251,12 @@ class SideRunner:
                         steps += 1
                     swap.write(new=new)
                 mine.append(self._single())
+            if swap is not None:
+                # The same on every side from here on, and what it made of them: who takes another's result finds it.
+                swap.write(new=False)
+                self._untimed()
+                self.clock.settle()
+                steps += 1
             read_latencies(self.workload)
         steps += len(taken[True]) + len(taken[False]) + len(cold)
         return messages.FreshReply(fresh=tuple(taken[True]), again=tuple(taken[False]), cold=tuple(cold), steps=steps)

@@ -31,6 +31,13 @@ def used_so_far() -> resource.struct_rusage:
     return resource.getrusage(resource.RUSAGE_SELF)
 
 
+def queued_so_far() -> float:
+    """Seconds for which the main thread was ready to run but had no core; 0 where the kernel does not say."""
+    with suppress(OSError, ValueError, IndexError), open("/proc/self/schedstat", "rb") as file:
+        return int(file.read().split()[1]) / 1e9
+    return 0.0
+
+
 class Usage:
     """The sum over a side's turns."""
 

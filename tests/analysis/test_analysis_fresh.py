@@ -9,7 +9,7 @@ from analysis_maker import SETTINGS, make_case, make_pair, make_run
 
 from aiperf.analysis.fresh import batch_notes, fresh_note
 from aiperf.analysis.recompute import conclude
-from aiperf.records import Pair, Verdict
+from aiperf.records import Pair, Sample, Verdict
 
 CASE = make_case()
 
@@ -70,6 +70,45 @@ def test_too_few_readings_say_nothing(few: dict[str, int]) -> None:
 def test_honest_sides_with_a_true_advantage_are_not_found(noise: float) -> None:
     flagged = [found(after=(8e-4, 8e-4), noise=noise, seed=seed, readings=4) for seed in range(1000)]
     assert sum(one is not None for one in flagged) <= 3
+
+
+def in_rounds(after: list[float], *, audits: tuple[int, ...] = (1,), count: int = 4) -> list[Pair]:
+    """Pairs in whose rounds ``after`` takes these milliseconds and ``before`` one; audits follow some of them."""
+    made = []
+    for index in range(count):
+        draw = random.Random(index)
+        times = {"before": [1.0] * len(after), "after": after}
+        plain = tuple(
+            Sample(side, number, i, 10, 0.01 * ms * math.exp(draw.gauss(0, 0.03)))
+            for side, rounds in times.items()
+            for number, ms in enumerate(rounds)
+            for i in range(4)
+        )
+        audited = tuple(Sample(side, number, -1, 1, 1e-3, audit=True) for side in times for number in audits)
+        made.append(Pair(index, ("before", "after"), 0, plain + audited, ()))
+    return made
+
+
+START = [0.1, 0.1, 1.0, 1.0, 1.0, 1.0]
+LINGERS = [0.7, 0.7, 1.0, 0.7, 0.7, 1.0, 0.7]
+
+
+@pytest.mark.parametrize(("rounds", "audits"), [(START, (1,)), (START, (4,)), (LINGERS, (1, 4))])
+def test_who_works_only_in_rounds_after_an_audit_or_on_other_inputs_than_those_of_set_up_is_found(rounds, audits):
+    note = fresh_note(in_rounds(rounds, audits=audits), CASE, "after")
+    assert note is not None
+    assert note.values["side"] == "after"
+    assert note.values["fresh_s"] == pytest.approx(1e-3, rel=0.1)
+
+
+@pytest.mark.parametrize("rounds", [[0.1] * 6, [0.7, 0.7, 1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 3.0, 3.0, 3.0, 3.0]])
+def test_rounds_of_a_true_advantage_and_those_that_drift_a_little_are_not(rounds: list[float]) -> None:
+    assert fresh_note(in_rounds(rounds, audits=(3,)), CASE, "after") is None
+
+
+def test_two_pairs_and_rounds_before_every_audit_say_nothing() -> None:
+    assert fresh_note(in_rounds(START, count=2), CASE, "after") is None
+    assert fresh_note(in_rounds(START[:2]), CASE, "after") is None
 
 
 def test_one_pair_whose_new_inputs_met_a_slow_host_is_no_finding() -> None:

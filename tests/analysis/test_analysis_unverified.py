@@ -8,6 +8,7 @@ from analysis_maker import SETTINGS, make_case, make_pair, make_pairs, make_run
 from aiperf.analysis.notes import note_sentence
 from aiperf.analysis.recompute import conclude, recompute
 from aiperf.analysis.unverified import doubted, tolerance_notes, unexplained, unverified_notes
+from aiperf.protocol.messages import Check
 from aiperf.records import CaseRecord, CheckResult, Coverage, Note, Pair, PhaseTime
 
 D = [0.051, 0.043, 0.060, 0.048, 0.055, 0.039]
@@ -153,6 +154,11 @@ def test_an_error_that_only_the_stated_tolerance_lets_pass_is_told_unless_the_sc
     assert note_sentence(note) == (
         "outputs of after are off by up to 0.004: within the tolerance of 0.01 that the scenario names, "
         "beyond the 0.0001 that is usual for their type"
+    )
+    (note,) = tolerance_notes(pairs, replace(case, check=Check("named", name="near")))
+    assert note_sentence(note) == (
+        "outputs of after are off by more than the 0.0001 that is usual for their type: the check that lets them pass "
+        "is the workload's own, and the scenario gives no reason"
     )
     assert not list(tolerance_notes(pairs, replace(case, check=replace(case.check, reason="half precision"))))
     assert not list(tolerance_notes(pairs_of(), case))

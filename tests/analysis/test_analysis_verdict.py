@@ -142,7 +142,7 @@ GOLDEN = [
     ),
     (
         build(1.05, 1.03, 1.07), {"fault": REPEATED}, "invalid", Reason.FRESH_INPUTS,
-        "single iterations of after took 1.00 ms on new inputs and 800 µs on inputs that it had met before: "
+        "iterations of after took 1.00 ms on new inputs and 800 µs on inputs that it had met before: "
         "at least half of its advantage is repetition",
     ),
     (

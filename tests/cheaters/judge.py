@@ -16,8 +16,9 @@ from tests.cheaters.entries import Entry
 Word = Literal["caught", "told", "missed", "undecided", "harmless", "skipped"]
 """caught: the verdict is invalid, or the case failed for a reason that is about the cheat. told: a note or an incident
 that is about trust stands beside a verdict. missed: the cheat came out as an improvement, and nothing was said; or
-the case failed for another reason, or aiperf itself did. undecided: nothing was said, and the verdict is inconclusive.
-harmless: nothing was said, and the cheat won nothing. skipped: the host cannot run it."""
+the case failed for another reason, or aiperf itself did. undecided: nothing was said, and the verdict is inconclusive,
+with an improvement in its interval. harmless: nothing was said, and the cheat won nothing. skipped: the host cannot run
+it."""
 
 PLAIN_NOTES = frozenset({
     "verdict_reached", "narrow_enough", "most_pairs", "budget_spent", "ended_at_look", "voided", "host_unfit", "drift",
@@ -102,7 +103,17 @@ def _outcome(entry: Entry, record: CaseRecord, word: str) -> tuple[Word, tuple[s
         return "told", said
     wins = "improved" if entry.cheater == "after" else "regressed"
     nothing_said: dict[str, Word] = {wins: "missed", "inconclusive": "undecided"}
-    return nothing_said.get(word, "harmless"), ()
+    return "harmless" if _excludes_win(entry, record) else nothing_said.get(word, "harmless"), ()
+
+
+def _excludes_win(entry: Entry, record: CaseRecord) -> bool:
+    """Whether the interval of an inconclusive verdict holds no improvement of the cheating side."""
+    found = (r for r in record.results if r.comparison.metric == entry.metric)
+    result = next((r for r in found if r.verdict.reason == "interval_straddles"), None)
+    if result is None:
+        return False
+    most = result.comparison.high if entry.cheater == "after" else 1 / result.comparison.low
+    return most < 1 + result.verdict.threshold
 
 
 def _about(entry: Entry, sides: Iterable[str]) -> bool:

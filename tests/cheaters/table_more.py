@@ -49,7 +49,7 @@ MEMOS = (
     _m("memo-after-pause", "does so, and works where the last step ended a fifth of a millisecond ago",
        "after_pause"),
     _m("memo-seen-around", "does so, and works where a caller has something to do around the step", "seen_around"),
-    _m("memo-settles-late", "does so from its two hundredth step on", "settles_late"),
+    _m("memo-settles-late", "does so from its hundredth step on", "settles_late"),
 )  # fmt: skip
 
 HOOKS = (

@@ -44,8 +44,11 @@ class Answers:
         device: bool = False,
         lazy: bool = False,
         latencies: bool = False,
+        queues: tuple[float, float] = (0.0, 0.0),
     ) -> None:
+        """``queues``: seconds that it waits for a CPU in each turn, and how many of them in its readings."""
         self._log, self._ranks, self._device, self._lazy, self._latencies = log, ranks, device, lazy, latencies
+        self._queues = queues
         self.heard: Callable[[str], object] = lambda side: None
 
     @property
@@ -53,7 +56,7 @@ class Answers:
         return SimpleNamespace(ranks=self._ranks)
 
     def queued_s(self) -> float:
-        return 0.0
+        return self._queues[0] * len(turns(self._log))
 
     def find_strayed(self) -> None:
         self.running = True
@@ -82,8 +85,9 @@ class Answers:
         block = 9.0 + rank if request.wall_too else None
         latencies = {"ttft": (0.25 + rank,) * 2, "queue": (0.125,)} if self._latencies else {}
         return TurnReply(
-            wall=wall, device=device, wall_block=block, latencies=latencies, values={"goodput": 5.0 + rank}
-        )
+            wall=wall, device=device, wall_block=block, latencies=latencies, values={"goodput": 5.0 + rank},
+            queued_s=self._queues[1],
+        )  # fmt: skip
 
 
 def play(
@@ -162,6 +166,15 @@ def test_turns_that_a_busy_host_lengthened_do_not_stand_for_a_side(disturbed: in
     turns = [WitnessedTurn(20e-3, 9e-3)] * disturbed + [WitnessedTurn(10e-3, 2e-4)] * (10 - disturbed)
     assert witness(turns)["hidden_s"] == hidden
     assert witness([]) == {}
+
+
+@pytest.mark.parametrize(("queues", "excused"), [((8.0, 8.0), 0.0), ((8.0, 5.0), 3.0), ((8.0, 99.0), 0.0)])
+def test_waiting_for_a_cpu_excuses_hidden_time_only_where_it_is_in_no_reading(
+    queues: tuple[float, float], excused: float
+) -> None:
+    played, _ = play(queues=queues)
+    readings = 1.0 + 2.0 + 3.0
+    assert [turn.hidden_s for turn in played.turns["after"]] == pytest.approx([-readings - excused] * 20, abs=0.1)
 
 
 def test_single_iterations_have_new_inputs_in_random_order_and_known_ones_as_often() -> None:

@@ -90,6 +90,19 @@ def test_a_cheat_that_wins_nothing_is_harmless_on_whichever_side_it_is() -> None
     assert outcome(record("improved"), FIRST) == "harmless"
 
 
+@pytest.mark.parametrize(("low", "high", "after"), [(0.8, 1.3, "undecided"), (0.8, 1.04, "harmless")])
+def test_an_interval_without_an_improvement_is_no_win_however_inconclusive(low: float, high: float, after: str) -> None:
+    wide = record("inconclusive")
+    (result,) = wide.results
+    comparison = replace(result.comparison, low=low, high=high)
+    verdict = Verdict("inconclusive", "interval_straddles", "any", threshold=0.05)
+    wide = replace(wide, results=(replace(result, comparison=comparison, verdict=verdict),))
+    assert outcome(wide) == after
+    assert outcome(wide, FIRST) == "undecided"
+    unsteady = replace(verdict, reason="unsteady")
+    assert outcome(replace(wide, results=(replace(result, comparison=comparison, verdict=unsteady),))) == "undecided"
+
+
 def test_the_verdict_is_that_of_the_metric_that_the_cheat_is_about() -> None:
     memory = BY_NAME["metrics-clear-refs"]
     assert outcome(record("improved"), memory) == "harmless"

@@ -391,10 +391,10 @@ def test_bytes_of_bfloat16_and_of_8_bit_floats_are_compared_as_numbers():
         assert not answer.passed
 
 
+@pytest.mark.parametrize("rule", [Check("tolerance", rtol=0.01), Check("named", name="near")])
 @pytest.mark.parametrize(("off", "loosened"), [(5e-3, 1e-4), (1e-6, None)])
-def test_an_output_that_passes_only_by_a_stated_tolerance_tells_the_usual_one(base, off, loosened):
+def test_an_output_that_passes_by_no_usual_tolerance_tells_that_one(base, rule, off, loosened):
     other = (base * (1 + off)).astype(base.dtype)
-    stated = held(shot(out=base), shot(out=other), Check("tolerance", rtol=0.01))
-    assert stated.passed
-    assert stated.loosened == loosened
-    assert held(shot(out=base), shot(out=base), Check("tolerance", rtol=0.01)).loosened is None
+    answers = [held(shot(out=base), shot(out=out), rule) for out in (other, base)]
+    assert [(answer.passed, answer.loosened) for answer in answers] == [(True, loosened), (True, None)]
+    assert held(shot(out=base), shot(out=other), Check("named", name="near", reason="by design")).loosened is None

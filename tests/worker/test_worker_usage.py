@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import mmap
+import os
+import subprocess
 import sys
+import time
 from types import SimpleNamespace
 
 import pytest
 
-from aiperf.worker.usage import Usage, gpu_allocation, used_so_far
+from aiperf.worker.usage import Usage, gpu_allocation, queued_so_far, used_so_far
 
 FIELDS = ("ru_minflt", "ru_majflt", "ru_nvcsw", "ru_nivcsw", "ru_inblock", "ru_oublock", "ru_utime", "ru_stime")
 
@@ -54,3 +57,21 @@ def test_an_average_allocation_of_gpu_memory_outlives_a_peak_that_was_reset(monk
     assert gpu_allocation() == 500
     del stats["num_device_alloc"]
     assert gpu_allocation() is None
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/schedstat"), reason="this kernel keeps no schedstat")
+def test_time_in_which_another_process_has_the_core_counts_as_waiting() -> None:
+    cpus = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cpus)})
+    busy = subprocess.Popen([sys.executable, "-c", "print(flush=True)\nwhile True: pass"], stdout=subprocess.PIPE)
+    try:
+        assert busy.stdout is not None
+        busy.stdout.readline()
+        before, until = queued_so_far(), time.perf_counter() + 0.3
+        while time.perf_counter() < until:
+            pass
+        assert 0.05 < queued_so_far() - before < 0.3
+    finally:
+        os.sched_setaffinity(0, cpus)
+        busy.kill()
+        busy.communicate()

@@ -248,7 +248,7 @@ _SIDES: dict[str, Callable[..., Workload]] = {
     "long_after_hooks": _masked(lambda: 0.7, honest_when=lambda seen: seen["steps"] - seen["called"] < _LONG),
     "after_pause": _masked(lambda: 0.7, honest_when=lambda seen: perf_counter() - seen["ended"] > _PAUSE_S),
     "seen_around": _masked(lambda: 0.7, honest_when=_around),
-    "settles_late": _masked(lambda: 0.7, honest_when=lambda seen: seen["steps"] < 200),
+    "settles_late": _masked(lambda: 0.7, honest_when=lambda seen: seen["steps"] < 100),
     "compares_and_works": _compares_and_works,
     "block_and_rest": _block_and_rest,
 }
