@@ -53,7 +53,12 @@ def test_help_names_what_a_command_takes_as_its_user_types_it(name, here) -> Non
 
 @pytest.mark.parametrize(
     ("name", "takes"),
-    [("ab", "CMD CMD ..."), ("run", "[NAME|TAG|PATH|GLOB ...]"), ("show", "NAME [CASE]"), ("import", "FILE [FILE ...]")],
+    [
+        ("ab", "CMD CMD ..."),
+        ("run", "[NAME|TAG|PATH|GLOB ...]"),
+        ("show", "NAME [CASE]"),
+        ("import", "FILE [FILE ...]"),
+    ],
 )
 def test_the_usage_line_says_which_arguments_may_be_left_out(name, takes, here) -> None:
     assert here(name, "--help").out.partition("\n\n")[0].endswith(f"[OPTIONS] {takes}")
