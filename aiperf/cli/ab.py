@@ -63,7 +63,7 @@ _Commands = Annotated[
     typer.Argument(
         metavar="CMD CMD ...",
         show_default=False,
-        help="Command lines, each as one word; the others are compared with the first. No shell runs them.",
+        help="Command lines, each in quotes; the others are compared with the first. Run without a shell.",
     ),
 ]
 _Shell = Annotated[str, typer.Option("--shell", metavar="SHELL", help="Have a shell run each, e.g. sh or 'bash -e'.")]
@@ -110,8 +110,8 @@ _SameOutput = Annotated[bool, typer.Option("--same-output", help="Require that a
 
 @with_format()
 @with_ci_files
-@with_metrics
 @with_slurm
+@with_metrics
 @resumed_without("commands")
 def ab(
     form: OutputFormat,

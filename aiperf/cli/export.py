@@ -27,7 +27,7 @@ def export(
         Path | None, typer.Option("--output", "-o", help="Output file: .parquet, .csv or .json; - for stdout.")
     ] = None,
     runs: Annotated[
-        list[str], typer.Argument(metavar="[RUN...]", help="Run names, run folders or latest (the default).")
+        list[str], typer.Argument(metavar="[RUN ...]", help="Run names, run folders or latest (the default).")
     ] = [],  # noqa: B006
     every: Annotated[bool, typer.Option("--all", help="Export every stored run.")] = False,
     what: Annotated[

@@ -45,7 +45,9 @@ def import_(
     form: OutputFormat,
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE...", help="Files of other tools, optionally gzipped; of criterion the folder."),
+        typer.Argument(
+            metavar="FILE [FILE ...]", help="Files of other tools, optionally gzipped; of criterion the folder."
+        ),
     ],
     tool: Annotated[
         Tool, typer.Option("--tool", help="The tool that wrote them; auto detects it from the content.")

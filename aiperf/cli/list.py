@@ -38,9 +38,14 @@ _WHERE = "as a tag or, if there is no such tag, in the name, title, workload or 
 @with_format()
 def list_command(
     form: OutputFormat,
-    words: Annotated[list[str], typer.Argument(metavar="WORD", help=f"Only scenarios with every WORD {_WHERE}.")] = [],  # noqa: B006
+    words: Annotated[
+        list[str], typer.Argument(metavar="[WORD ...]", help=f"Only scenarios with every WORD {_WHERE}.")
+    ] = [],  # noqa: B006
     folder: Annotated[
-        list[Path], typer.Option("--folder", help="Search this folder instead of the shipped scenarios; repeatable.")
+        list[Path],
+        typer.Option(
+            "--folder", metavar="PATH", help="Search this folder instead of the shipped scenarios; repeatable."
+        ),
     ] = [],  # noqa: B006
     suites: Annotated[bool, typer.Option("--suites", help="List the suites instead.")] = False,
     workloads: Annotated[bool, typer.Option("--workloads", help="List the workloads instead.")] = False,

@@ -10,6 +10,7 @@ import errno
 import gc
 import importlib
 import os
+import re
 import sys
 import traceback
 from pathlib import Path
@@ -110,6 +111,8 @@ class _Commands(typer.core.TyperGroup):
 def _speak_plainly(command: Any) -> None:
     """Keep the names of Python's types out of the help of a command, and pydantic's wording out of its errors."""
     for parameter in command.params:
+        if parameter.param_type_name == "argument":  # its metavar is written as in a usage line already
+            parameter.get_usage_pieces = lambda ctx, usage=parameter.metavar: [usage]
         shown = getattr(parameter, "display_type", None)
         if shown is None:
             continue
@@ -145,7 +148,9 @@ def _set_defaults(ctx: Any, name: str, command: Any) -> None:
         sources = {option: own.get_parameter_source(parameter) for option, parameter in options.items()}
         InForce.taken = defaults.taken([o for o, source in sources.items() if source and source.name == "DEFAULT_MAP"])
         InForce.typed = [
-            max(parameter.opts, key=len) if parameter.opts[0].startswith("-") else parameter.metavar or parameter.name
+            max(parameter.opts, key=len)
+            if parameter.opts[0].startswith("-")
+            else re.sub(r"^\[(.*)\]$", r"\1", parameter.metavar)
             for parameter in command.params
             if (source := own.get_parameter_source(parameter.name)) and source.name == "COMMANDLINE"
         ]

@@ -14,7 +14,7 @@ from aiperf.scenario.scaffold import scaffold
 
 
 def new(
-    name: Annotated[str, typer.Argument(help="Name of the new scenario.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new scenario.")],
     folder: Annotated[Path, typer.Option("--folder", help="Folder to write to.")] = Path("."),
     full: Annotated[
         bool, typer.Option("--full", help="Write a workload: work and limits, reference, GPU sizes; not two functions.")

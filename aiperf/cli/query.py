@@ -25,7 +25,7 @@ _TABLE_ROWS = 1000
 @with_format()
 def query(
     form: OutputFormat,
-    sql: Annotated[str, typer.Argument(help="One SELECT statement; see --schema.")] = "",
+    sql: Annotated[str, typer.Argument(metavar="[SQL]", help="One SELECT statement; see --schema.")] = "",
     results: ResultsOption = DEFAULT_RESULTS,
     limit: Annotated[
         int | None,

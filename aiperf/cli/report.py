@@ -57,7 +57,7 @@ def report(
     form: OutputFormat,
     runs: Annotated[
         list[str],
-        typer.Argument(metavar="[RUN...]", help="Run name or folder; several for the shards of one run."),
+        typer.Argument(metavar="[RUN ...]", help="Run name or folder; several for the shards of one run."),
     ] = ["latest"],  # noqa: B006 - typer reads the default and never changes it
     results: ResultsOption = DEFAULT_RESULTS,
     every_metric: EveryMetricOption = False,

@@ -77,7 +77,7 @@ from aiperf.store.read import StoredRun, open_run
 
 _DEFAULT_PRECISION = Precision().name
 
-_Selectors = Annotated[list[str], typer.Argument(metavar="NAME|TAG|PATH|GLOB ...", help="Scenarios to run.")]
+_Selectors = Annotated[list[str], typer.Argument(metavar="[NAME|TAG|PATH|GLOB ...]", help="Scenarios to run.")]
 _Suite = Annotated[str, typer.Option("--suite", metavar="NAME|FILE", help="Run a suite (see aiperf list --suites).")]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and its estimated time without measuring.")]
 _Profilers = Annotated[

@@ -40,7 +40,7 @@ def show(
         str, typer.Argument(metavar="NAME", help="A scenario or workload; or a run: name, folder or latest.")
     ],
     case: Annotated[
-        str, typer.Argument(metavar="[CASE]", help="Case of that run to explain; needless where it has only one.")
+        str, typer.Argument(metavar="[CASE]", help="Case of that run to explain; not needed where it has only one.")
     ] = "",
     results: ResultsOption = DEFAULT_RESULTS,
 ) -> None:

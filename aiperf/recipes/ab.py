@@ -160,7 +160,7 @@ def command_case(programs: Programs, host: HostFacts) -> Case:
 def _sides(programs: Programs, metrics: tuple[ProgramMetric, ...], faults: list[Fault]) -> tuple[Side, ...]:
     count = len(programs.commands)
     if count < 2:
-        hint = 'Give two or more, each as one word: aiperf ab "./old --fast" ./new.'
+        hint = 'Give two or more, each in quotes: aiperf ab "./old --fast" ./new.'
         faults.append(Fault("aiperf ab", f"compares programs, and {'one' if count else 'none'} is given.", hint))
     shell = _shell(programs.shell, faults)
     commands = [_command(n, text, shell, faults) for n, text in enumerate(programs.commands, start=1)]

@@ -82,7 +82,7 @@ def case_blocks(run: RunRecord, record: CaseRecord, *, profile: Profile | None =
     """All blocks of a case in their order, those without sentences included."""
     case, imported = record.case, record.status == "imported"
     return [
-        CaseBlock("title", f"{case.id}: {case.title}", []),
+        CaseBlock("title", case.id if case.title == case.scenario else f"{case.id}: {case.title}", []),
         CaseBlock("why", "", [f"Why: {case.why}"] if case.why else []),
         CaseBlock("sides", "What was run", [] if imported else side_sentences(case)),
         CaseBlock("outcome", "Outcome", outcome_sentences(record) + _last_words(record)),

@@ -117,7 +117,9 @@ def _container(value: Any, name: str, node: ast.expr) -> Any:
     parts = parts_of(node)
     if name in MAPPINGS:
         if not isinstance(value, dict):
-            raise InvalidValue(f"{shown(value)} is not a mapping.", "Write {key: value}.")
+            nested = len(parts) == 2 and name_of(parts[1]) in MAPPINGS
+            form = "{name: {key: value}}" if nested else "{key: value}"
+            raise InvalidValue(f"{shown(value)} is not a mapping.", f"Write {form}.")
         if keys := typed_keys(node):
             return {key: _entry(key, each, keys) for key, each in value.items()}
         return {k: _convert(v, parts[1]) for k, v in value.items()} if len(parts) == 2 else value

@@ -17,6 +17,7 @@ from aiperf.scenario.wording import allowed, dotted, nearest, shown
 from aiperf.units import InvalidValue
 
 _NOT_OF_COMMANDS = ("first_iteration", "gpu_memory", *get_args(LatencyMetric))
+_NAMED = "Write one of them, or name a number that the programs print, under metrics:."
 
 
 def metric_faults(document: Document, parts: Outline) -> Iterator[Fault]:
@@ -135,7 +136,7 @@ def _primary(document: Document, parts: Outline, measure: dict[str, Any], own: l
         yield document.fault(at, what, "Write clock: gpu beside it.")
     elif metric not in known:
         what = f"measure.metric: {shown(metric)} is not allowed; allowed: {allowed(known)}."
-        yield document.fault(at, what, nearest(metric, known) or f"Write one of {allowed(known)}.")
+        yield document.fault(at, what, nearest(metric, known) or _NAMED)
     elif parts.is_command and metric in _NOT_OF_COMMANDS:
         what = f"measure.metric: a command reports no {metric}."
         yield document.fault(at, what, f"Choose {allowed(COMMAND_METRICS)}, or one of metrics.")

@@ -81,7 +81,9 @@ def _commands(document: Document, parts: Outline) -> Iterator[Fault]:
     for side in parts.sides:
         if not side.is_command:
             what = f"{dotted(side.path)} has no command, another side has one."
-            yield document.fault(side.path, what, "Give every side a command, or none.", key=True)
+            meant = next((key for key in side.params if closest(key, ["command"])), None)
+            way = f"Did you mean command, not {meant}?" if meant else "Give every side a command, or none."
+            yield document.fault(side.path, what, way, key=True)
             continue
         for key in side.params:
             yield document.fault((*side.path, key), f"{dotted((*side.path, key))}: a command takes no parameter.", hint)

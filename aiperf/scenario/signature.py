@@ -65,6 +65,9 @@ def resolve_workload(workload: str, *, base: Path) -> tuple[str, Path | None, st
     source = _source_of(family)
     if source is None:
         names = families()
+        if base.joinpath(f"{family}.py").is_file():
+            what = f"{shown(workload)}: there is no workload family {family}."
+            raise usage(what, f"Write {family}:{function} for the function in {family}.py.")
         raise usage(
             f"{shown(workload)}: there is no workload family {family}; allowed: {allowed(names)}.",
             nearest(family, names) or _FORM,

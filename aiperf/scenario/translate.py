@@ -96,6 +96,8 @@ def _wrong(kind: str, error: ErrorDetails) -> str:
 
 
 def _hint(kind: str, error: ErrorDetails) -> str:
+    if kind == "list_type" and isinstance(error["input"], str | int | float):
+        return f"Write [{error['input']}]."
     if kind in _TYPES:
         return _TYPES[kind][1]
     if kind == "literal_error":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -39,3 +40,25 @@ def test_the_shell_completes_commands_and_options(typed, offered, tmp_path) -> N
     code = "import sys; sys.argv = ['aiperf']; from aiperf.cli.main import entry; sys.exit(entry())"
     done = subprocess.run([sys.executable, "-c", code], env=env, cwd=tmp_path, capture_output=True, text=True)
     assert offered in done.stdout.split()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_names_what_a_command_takes_as_its_user_types_it(name, here) -> None:
+    said = here(name, "--help").out
+    usage = " ".join(said.partition("\n\n")[0].split())
+    assert f"aiperf {name} [OPTIONS]" in usage
+    assert not re.search(r"\{|\[\[|\.\.\.\]?\.|\]\]", usage), "brackets as a parser of options draws them"
+    assert "list[" not in said
+
+
+@pytest.mark.parametrize(
+    ("name", "takes"),
+    [
+        ("ab", "CMD CMD ..."),
+        ("run", "[NAME|TAG|PATH|GLOB ...]"),
+        ("show", "NAME [CASE]"),
+        ("import", "FILE [FILE ...]"),
+    ],
+)
+def test_the_usage_line_says_which_arguments_may_be_left_out(name, takes, here) -> None:
+    assert here(name, "--help").out.partition("\n\n")[0].endswith(f"[OPTIONS] {takes}")

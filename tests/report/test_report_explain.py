@@ -30,7 +30,7 @@ from aiperf.records import (
     Warmup,
     text_notes,
 )
-from aiperf.report.explain import explain_case, reproduce_command
+from aiperf.report.explain import case_blocks, explain_case, reproduce_command
 from aiperf.report.reasons import result_sentences
 from aiperf.settings import Limits, Settings
 
@@ -298,3 +298,9 @@ def test_a_limit_of_all_cpus_is_told_to_sides_that_had_fewer(
     found = replace(found, pairs=tuple(replace(p, cpus=bound) for p in found.pairs))
     text = " ".join(explain_case(make_run(host={"cpus": [0, 1]}), found).split())
     assert ("This peak is for all 2 CPUs of the host; the sides were bound to 1." in text) == is_told
+
+
+@pytest.mark.parametrize(("title", "heading"), [("mine", "mine[n=4]"), ("Sums of rows", "mine[n=4]: Sums of rows")])
+def test_a_scenario_without_a_title_of_its_own_is_named_once(title: str, heading: str) -> None:
+    record = replace(sample_records()[0], case=make_case("mine", axes={"n": 4}, title=title))
+    assert case_blocks(make_run(), record)[0].heading == heading

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from aiperf.errors import UserError
+from aiperf.scenario.binding import convert
 from aiperf.scenario.load import load_scenario, load_scenarios
+from aiperf.units import InvalidValue
 
 PARAMETERS = "size, direction, pinned, wait, n, share, label, shape, defines, limit"
 
@@ -43,7 +45,11 @@ CASES = {
     ),
     "axis that is no list": (
         "axes: {direction: h2d}\n",
-        'x.yaml:7:19: axes.direction: "h2d" is not a list. Write [first, second].',
+        'x.yaml:7:19: axes.direction: "h2d" is not a list. Write [h2d].',
+    ),
+    "metric that nothing reports": (
+        "measure: {metric: speed}\n",
+        'x.yaml:7:19: measure.metric: "speed" is not allowed; allowed: time, first_iteration, ',
     ),
     "axis with a wrong value": ("axes: {n: [1, 2.5]}\n", "x.yaml:7:15: axes.n[2]: 2.5 is not a whole number."),
     "axis with a value twice": (
@@ -99,6 +105,21 @@ CASES = {
 }
 
 
+def test_a_metric_that_nothing_reports_is_listed_once_and_may_be_printed_by_programs(faults, good):
+    (line,) = faults(good + "measure: {metric: speed}\n")
+    assert line.count("first_iteration") == 1
+    assert line.endswith("Write one of them, or name a number that the programs print, under metrics:.")
+
+
+@pytest.mark.parametrize(
+    ("annotation", "form"), [("dict[str, int]", "{key: value}"), ("dict[str, dict[str, int]]", "{name: {key: value}}")]
+)
+def test_what_a_mapping_holds_is_in_the_form_to_write(annotation, form):
+    with pytest.raises(InvalidValue) as caught:
+        convert([128], annotation)
+    assert (caught.value.what, caught.value.hint) == ("[128] is not a mapping.", f"Write {form}.")
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_a_fault_is_found_and_said(faults, good, case):
     extra, says = CASES[case]
@@ -138,6 +159,15 @@ SIDES = {
     "not a workload": (
         ("./bench.py:copy", "copy"),
         'x.yaml:3:11: workload: "copy" is not a workload. Write ./file.py:copy, with',
+    ),
+    "a module as a family": (
+        ("./bench.py:copy", "bench.copy"),
+        'x.yaml:3:11: workload: "bench.copy": there is no workload family bench. '
+        "Write bench:copy for the function in bench.py.",
+    ),
+    "a command misspelt": (
+        ("before: {pinned: false}\nafter: {pinned: true}", "before: {command: 'true'}\nafter: {comand: 'false'}"),
+        "x.yaml:6:1: after has no command, another side has one. Did you mean command, not comand?",
     ),
     "a file as a workload": (
         ("./bench.py:copy", "./bench.py"),
