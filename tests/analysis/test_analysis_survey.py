@@ -66,7 +66,8 @@ def session(
         (i, j): draw.gauss(0, links) + math.log1p(link.get((i, j), 0)) for j in range(nodes) for i in range(j)
     }  # fmt: skip
     start = {
-        (metric, launch, i): draw.gauss(0, starts) for metric in METRICS for launch in range(LAUNCHES) for i in range(nodes)
+        (metric, launch, i): draw.gauss(0, starts)
+        for metric in METRICS for launch in range(LAUNCHES) for i in range(nodes)
     }  # fmt: skip
     found = []
     rounds = survey_rounds(nodes, seed=seed)

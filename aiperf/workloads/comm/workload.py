@@ -200,17 +200,16 @@ def batches(
         raise ValueError("batches: a rank can be in one batch only")
     joined = backend_of(context, backend)
     context.process_group("gloo")
-    # A rank takes part in the making of its own group only. The name of a group counts those that its ranks made
-    # before, and they wait for ever where they disagree: so a rank in no batch makes one of itself.
-    own = next((batch for batch in batches if context.rank in batch), [context.rank])
-    group = dist.new_group(own, backend=joined, use_local_synchronization=True)
+    # Every rank takes part in the making of every group.
+    groups = [dist.new_group(batch, backend=joined) for batch in batches]
+    own = [group for group, batch in zip(groups, batches, strict=True) if context.rank in batch]
     data = empty(context, (size // 4,), torch.float32)
     fill(data, "payload", context.seed)
     out = data.clone()
 
     def step() -> None:
         out.copy_(data)
-        if len(own) > 1:
+        for group in own:
             dist.all_reduce(out, group=group)
 
     return Workload(step, Work(bytes=float(size), items=1, item="messages"), outputs=lambda: {"out": out})
