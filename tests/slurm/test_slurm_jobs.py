@@ -19,8 +19,7 @@ def state_of(cluster, node: str) -> str:
     return cluster.asks("sinfo", "-N", "-h", "-p", "all", "-n", node, "-o", "%T")
 
 
-def resume_node(cluster, node: str) -> None:
-    cluster.asks("scontrol", "update", f"nodename={node}", "state=resume")
+def both_idle(cluster) -> None:
     until(lambda: cluster.states().count("idle") == 2, 60)
 
 
@@ -32,7 +31,8 @@ def test_a_node_that_is_drained_in_mid_run_finishes_what_it_has(cluster, tmp_pat
     assert state_of(cluster, "n2").startswith("drain")
     out, err = running.communicate(timeout=110)
     until(lambda: state_of(cluster, "n2") == "drained", 30)
-    resume_node(cluster, "n2")
+    cluster.asks("scontrol", "update", "nodename=n2", "state=resume")
+    both_idle(cluster)
     assert running.returncode == 0, out + err
     assert [case["status"] for case in run.cases().values()] == ["measured"]
     assert run.workers() == []
@@ -45,7 +45,7 @@ def test_a_node_that_is_set_down_in_mid_run_fails_its_cases_by_name_and_resume_f
     cluster.asks("scontrol", "update", "nodename=n2", "state=down", "reason=test")
     until(lambda: not run.workers("n2"), 10)
     out, err = running.communicate(timeout=110)
-    resume_node(cluster, "n2")
+    both_idle(cluster)  # a daemon that answers brings its node back (ReturnToService)
     cases = run.cases()
     assert {case["status"] for case in cases.values()} == {"failed"}, out + err
     assert all("n2" in case["failure"]["message"] for case in cases.values())
