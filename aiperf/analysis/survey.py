@@ -276,7 +276,7 @@ def _of_nodes(
             for node, log in logs.items():
                 values[node].append(log - middle)
         centres = {node: _centre(own) for node, own in values.items()}
-        reference = _reference(list(centres.values()))
+        reference = median(centres.values())
         for node, centre in centres.items():
             found[node].append(centre - reference)
     effects = _Effects(dict(sorted(found.items())))
@@ -374,6 +374,6 @@ def _fit(readings: Sequence[SurveyReading], nodes: int) -> tuple[list[float], di
             own = [value for link, value in links.items() if node in link]
             # Half of a step: two nodes that explain each other's times would otherwise take turns for ever.
             effect[node] += 0.5 * _centre(own) if own else 0.0
-        centre = _reference(effect)
+        centre = median(effect)
         effect = [value - centre for value in effect]
     return effect, left
