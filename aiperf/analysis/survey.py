@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from statistics import median
+from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, Literal
 
 from aiperf.analysis.distributions import t_quantile
@@ -26,8 +26,8 @@ _MAD = 1.4826
 """Makes the median absolute deviation of normal values their standard deviation."""
 _CENTRE_COST = math.pi / 3
 """Variance of ``_centre`` of many normal values, in that of their mean."""
-_MEDIAN_COST = math.pi / 2
-"""Variance of the median of many normal values, in that of their mean."""
+_MIDDLE_COST = 1.06
+"""Variance of ``_middle`` of normal values, in that of their mean."""
 _CLIP = 1.5
 """Standard deviations at which a residual is clipped."""
 _CLIPPED_SHARE = math.erf(_CLIP / math.sqrt(2)) - _CLIP * math.sqrt(2 / math.pi) * math.exp(-(_CLIP**2) / 2)
@@ -70,9 +70,10 @@ def survey_verdicts(survey: SurveyRecord) -> tuple[SurveyVerdict, ...]:
 def judge(readings: Iterable[SurveyReading], nodes: int, *, threshold: float) -> tuple[SurveyVerdict, ...]:
     """A verdict on each of ``nodes`` nodes by every metric, and on the links that are not ok by metrics of pairs.
 
-    ``threshold``: the deficit that matters, as a share. slow: the whole interval lies beyond it; ok: below it. A node
-    without a reading is unreachable. The intervals hold for all verdicts of a session together. Batches of more than
-    two nodes say nothing of one of them: each node is in too few for that.
+    ``threshold``: the deficit that matters, as a share. slow: the whole interval lies beyond it, and so does what every
+    launch says by itself; ok: the interval lies below it. A node without a reading is unreachable. The intervals hold
+    for all verdicts of a session together. Batches of more than two nodes say nothing of one of them: each node is in
+    too few for that.
     """
     by_metric: dict[str, list[SurveyReading]] = defaultdict(list)
     for reading in readings:
@@ -89,17 +90,19 @@ def judge(readings: Iterable[SurveyReading], nodes: int, *, threshold: float) ->
     return tuple(found)
 
 
-def _word(low: float, high: float, delta: float) -> SurveyWord:
-    return "slow" if low > delta else "ok" if high < delta else "undecided"
-
-
 def _verdict(
-    metric: str, nodes: tuple[int, ...], middle: float, error: float, df: float, delta: float, chance: float
+    metric: str, nodes: tuple[int, ...], middle: float, lowest: float, reach: float, delta: float
 ) -> SurveyVerdict:
-    """``error``: the standard error of ``middle``; ``chance``: of an interval that does not hold the truth."""
-    reach = t_quantile(1 - chance / 2, max(1.0, df)) * error
+    """``lowest``: what the launch says that finds it fastest; ``reach``: of the interval, NaN where there is none."""
     low, high = middle - reach, middle + reach
-    return SurveyVerdict(metric, nodes, middle, low, high, _word(low, high, delta))
+    word: SurveyWord = "slow" if min(low, lowest) > delta else "ok" if high < delta else "undecided"
+    return SurveyVerdict(metric, nodes, middle, low, high, word)
+
+
+def _reach(error: float, df: float, chance: float) -> float:
+    """Half of an interval about a value with the standard error ``error``, of which ``chance`` do not hold the truth;
+    NaN without a second launch."""
+    return t_quantile(1 - chance / 2, max(1.0, df)) * error if df > 0 else math.nan
 
 
 def pair_times(readings: Iterable[SurveyReading], metric: str) -> dict[tuple[int, int], float]:
@@ -140,12 +143,29 @@ def _centre(values: Sequence[float]) -> float:
     return median((a + b) / 2 for i, a in enumerate(values) for b in values[i:])
 
 
+def _middle(values: Sequence[float], sd: float) -> float:
+    """The mean of the values of some launches, each at most ``_CLIP`` of their standard deviation from their median:
+    of three, one that was disturbed from start to end moves it by half a standard deviation."""
+    centre, reach = median(values), _CLIP * sd
+    return fmean(min(max(value, centre - reach), centre + reach) for value in values)
+
+
+def _joint_df(parts: Iterable[tuple[float, float]]) -> float:
+    """Degrees of freedom of a sum of variances, each with its own (Welch and Satterthwaite); 0 where one has none."""
+    known = list(parts)
+    if any(df <= 0 for _, df in known):
+        # As many unknowns as links: every time has an explanation, and none of them can be doubted.
+        return 0.0
+    spent = sum(variance**2 / df for variance, df in known)
+    return sum(variance for variance, _ in known) ** 2 / spent if spent else min(df for _, df in known)
+
+
 def _spread(values: Sequence[float]) -> float:
     """Standard deviation about 0, whatever a minority of the values is."""
     return _MAD * median(abs(value) for value in values) if values else 0.0
 
 
-def _clipped_spread(values: Sequence[float], df: int) -> float:
+def _clipped_spread(values: Sequence[float], df: float) -> float:
     """Standard deviation about 0 of what a fit with ``df`` degrees of freedom leaves, whatever a fifth of it is.
 
     Huber's proposal 2 (1964). The median of a robust fit's residuals says nothing: of a small fleet it leaves half of
@@ -186,34 +206,81 @@ def _standard_errors(effects: Sequence[float], covariance: NDArray[Any]) -> list
     return [float(error) for error in np.sqrt(np.square(drawn - moved[:, None]).mean(axis=0))]
 
 
+@dataclass(frozen=True)
+class _Effects:
+    """What every node adds to a time, in each launch on its own."""
+
+    by_node: Mapping[int, Sequence[float]]
+    """Node -> log time over the middle of the fleet in each launch that it was in."""
+
+    @property
+    def middles(self) -> list[float]:
+        """By node its middle over the launches."""
+        sd = self.sd
+        return [_middle(values, sd) for values in self.by_node.values()]
+
+    @property
+    def sd(self) -> float:
+        """How far a node's launches differ, whatever a fifth of them does: what comes with a launch or lasts through
+        it (where memory and files lie, a neighbour), and what the readings of a launch leave open."""
+        steps = [(b - a) / math.sqrt(2) for values in self.by_node.values() for a, b in combinations(values, 2)]
+        return _clipped_spread(steps, len(steps) * (1 - 1 / len(self.by_node))) if self.df > 0 else 0.0
+
+    @property
+    def df(self) -> float:
+        """Degrees of freedom of ``sd``."""
+        repeats = sum(len(values) - 1 for values in self.by_node.values())
+        return _CLIP_WORTH * repeats * (1 - 1 / len(self.by_node))
+
+    def covariance(self) -> NDArray[Any]:
+        """Of ``middles``, as far as launches differ."""
+        import numpy as np
+
+        return np.diag([self.sd**2 * _MIDDLE_COST / len(values) for values in self.by_node.values()])
+
+    def verdicts(
+        self, metric: str, nodes: int, delta: float, covariance: NDArray[Any], df: float, chance: float
+    ) -> list[SurveyVerdict]:
+        """On each of ``nodes`` nodes; ``covariance``: of ``middles``, with ``df`` degrees of freedom."""
+        middles = self.middles
+        reference = _reference(middles)
+        errors = _standard_errors(middles, covariance)
+        found = {
+            node: _verdict(
+                metric, (node,), middle - reference, min(values) - reference, _reach(error, df, chance), delta
+            )
+            for (node, values), middle, error in zip(self.by_node.items(), middles, errors, strict=True)
+        }
+        return [found[node] if node in found else _unreachable(metric, node) for node in range(nodes)]
+
+
+def _by_launch(readings: Iterable[SurveyReading]) -> list[list[SurveyReading]]:
+    found: dict[int, list[SurveyReading]] = defaultdict(list)
+    for reading in readings:
+        found[reading.launch].append(reading)
+    return [own for _, own in sorted(found.items())]
+
+
 def _of_nodes(
     metric: str, readings: Sequence[SurveyReading], nodes: int, delta: float, *, error: float
 ) -> list[SurveyVerdict]:
     """Each node against the middle of its round, which takes out what all of them share."""
-    import numpy as np
-
-    rounds: dict[int, dict[int, float]] = defaultdict(dict)
-    for reading in readings:
-        rounds[reading.round][reading.nodes[0]] = math.log(reading.seconds)
-    values: dict[int, list[float]] = defaultdict(list)
-    for logs in rounds.values():
-        middle = median(logs.values())
-        for node, log in logs.items():
-            values[node].append(log - middle)
-    rest = [value - median(own) for own in values.values() for value in own]
-    df = max(1, len(rest) - len(values) - len(rounds) + 1)
-    sd = _clipped_spread(rest, df)
-    middles = {node: _centre(own) for node, own in sorted(values.items())}
-    base = _reference(list(middles.values()))
-    costs = [_CENTRE_COST if len(values[node]) > 2 else 1.0 for node in middles]
-    own_errors = np.diag([sd**2 * cost / len(values[node]) for node, cost in zip(middles, costs, strict=True)])
-    errors = dict(zip(middles, _standard_errors(list(middles.values()), own_errors), strict=True))
-    return [
-        _verdict(metric, (node,), middles[node] - base, errors[node], _CLIP_WORTH * df, delta, error / nodes)
-        if node in middles
-        else _unreachable(metric, node)
-        for node in range(nodes)
-    ]
+    found: dict[int, list[float]] = defaultdict(list)
+    for launch in _by_launch(readings):
+        rounds: dict[int, dict[int, float]] = defaultdict(dict)
+        for reading in launch:
+            rounds[reading.round][reading.nodes[0]] = math.log(reading.seconds)
+        values: dict[int, list[float]] = defaultdict(list)
+        for logs in rounds.values():
+            middle = median(logs.values())
+            for node, log in logs.items():
+                values[node].append(log - middle)
+        centres = {node: _centre(own) for node, own in values.items()}
+        reference = median(centres.values())
+        for node, centre in centres.items():
+            found[node].append(centre - reference)
+    effects = _Effects(dict(sorted(found.items())))
+    return effects.verdicts(metric, nodes, delta, effects.covariance(), effects.df, error / nodes)
 
 
 def _of_pairs(
@@ -224,42 +291,39 @@ def _of_pairs(
     A node's effect is the robust middle over its partners of what theirs do not explain, so neither one slow link nor a
     slow partner moves it. A link's is what is left.
     """
-    effect, left = _fit(readings, nodes)
-    base = median(median(values) for values in left.values())
-    left = {link: [value - base for value in values] for link, values in left.items()}
-    met = {node: [link for link in left if node in link] for node in range(nodes)}
-    present = [node for node in range(nodes) if met[node]]
-    covariance, df = _design(readings, present)
+    found: dict[int, list[float]] = defaultdict(list)
+    left: dict[tuple[int, int], list[float]] = defaultdict(list)
+    for launch in _by_launch(readings):
+        effect, rest = _fit(launch, nodes)
+        base = median(median(values) for values in rest.values())
+        for link, values in rest.items():
+            left[link] += [value - base for value in values]
+        for node in sorted({node for link in rest for node in link}):
+            found[node].append(effect[node])
+    effects = _Effects(dict(sorted(found.items())))
+    covariance, df = _design(readings, list(effects.by_node))
     # Differences, for of three values one is the median, and would count as one without noise.
     noise = [(b - a) / math.sqrt(2) for values in left.values() for a, b in combinations(values, 2)]
     sd_noise = _spread(noise)
     df_noise = _MAD_WORTH * sum(len(values) - 1 for values in left.values())
-    sd_links = _clipped_spread([median(values) for values in left.values()], max(1, df))
-    # The repeats say how well a link is known at least.
-    repeats = median(len(values) for values in left.values())
-    sd_links = max(sd_links, sd_noise * math.sqrt(_MEDIAN_COST / repeats))
+    # Both are of what the fits leave, which has less of everything.
+    middles = {link: _middle(values, sd_noise) for link, values in left.items()}
+    of_noise = sd_noise**2 * _MIDDLE_COST
+    of_middles = _clipped_spread(list(middles.values()), len(left)) ** 2
+    lasting = max(0.0, of_middles - of_noise / max(map(len, left.values()))) * len(left) / max(1, df)
     of_node, of_link = (1 - _LINKS_SHARE) * error / nodes, _LINKS_SHARE * error / len(left)
-    middles = {node: effect[node] + _centre([median(left[link]) for link in met[node]]) for node in present}
-    middle = _reference(list(middles.values()))
-    errors = _standard_errors(list(middles.values()), sd_links**2 * _CENTRE_COST * covariance)
-    found = []
-    for node in range(nodes):
-        if node not in middles:
-            found.append(_unreachable(metric, node))
-        elif df < 1:
-            # As many unknowns as links: every time has an explanation, and none of them can be doubted.
-            found.append(SurveyVerdict(metric, (node,), math.nan, math.nan, math.nan, "undecided"))
-        else:
-            own = errors[present.index(node)]
-            found.append(_verdict(metric, (node,), middles[node] - middle, own, _CLIP_WORTH * df, delta, of_node))
+    # What differs from launch to launch holds the noise already.
+    of_links, of_launches = lasting * _CENTRE_COST * covariance, effects.covariance()
+    shares = [(float(each.trace()), own) for each, own in ((of_links, _CLIP_WORTH * df), (of_launches, effects.df))]
+    judged = effects.verdicts(metric, nodes, delta, of_links + of_launches, _joint_df(shares), of_node)
+    met = {node: sum(node in link for link in left) for node in effects.by_node}
     for link, values in left.items():
-        # What the ends' own effects leave uncertain is part of it.
-        sd = math.hypot(sd_noise, sd_links * math.sqrt(2 * len(values) / max(1, min(len(met[end]) for end in link))))
-        cost = _CENTRE_COST if len(values) > 2 else 1.0
-        own = sd * math.sqrt(cost / len(values))
-        verdict = _verdict(metric, link, _centre(values), own, df_noise, delta, of_link)
-        found += [verdict] if verdict.word == "slow" and len(met[link[0]]) > 2 else []
-    return found
+        # What the other links of its ends leave uncertain is part of it.
+        own = math.sqrt(of_noise / len(values) + 2 * lasting / min(met[end] for end in link))
+        reach = _reach(own, df_noise, of_link)
+        verdict = _verdict(metric, link, middles[link], min(values), reach, delta)
+        judged += [verdict] if verdict.word == "slow" and met[link[0]] > 2 else []
+    return judged
 
 
 def _design(readings: Sequence[SurveyReading], present: Sequence[int]) -> tuple[NDArray[Any], int]:
@@ -310,6 +374,6 @@ def _fit(readings: Sequence[SurveyReading], nodes: int) -> tuple[list[float], di
             own = [value for link, value in links.items() if node in link]
             # Half of a step: two nodes that explain each other's times would otherwise take turns for ever.
             effect[node] += 0.5 * _centre(own) if own else 0.0
-        centre = _reference(effect)
+        centre = median(effect)
         effect = [value - centre for value in effect]
     return effect, left

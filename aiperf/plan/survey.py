@@ -13,13 +13,16 @@ Pairs = tuple[tuple[int, int], ...]
 Round = tuple[tuple[int, ...], ...]
 """Pairs, or batches of more nodes, that measure at the same time; no node is in two of them."""
 
+LAUNCHES = 3
+"""Parts of a session, as long as each other, which begin with new processes: what a node shows in one of them alone may
+have come with their start."""
 _FEWEST_PARTNERS = 5
 
 
 def repeats(nodes: int) -> int:
     """Times that every pair is met, spread over the session: what lasts is told from what passes. Two nodes have a
     single pair, and meet more often."""
-    return 3 if nodes > 2 else 6
+    return LAUNCHES if nodes > 2 else 2 * LAUNCHES
 
 
 def partners(nodes: int) -> int:

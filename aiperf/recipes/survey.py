@@ -5,6 +5,7 @@ What must not live here: which nodes meet when (plan/survey.py), verdicts (analy
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -21,7 +22,7 @@ from aiperf.launch.scratch import Scratch
 from aiperf.launch.setup import setup_request
 from aiperf.launch.sides import Started
 from aiperf.plan.order import PairPlan
-from aiperf.plan.survey import Round, repeats, survey_plan
+from aiperf.plan.survey import LAUNCHES, Round, survey_plan
 from aiperf.protocol.messages import FirstIterationRequest, LoadRequest, SetUpRequest, TurnRequest
 from aiperf.records import Case, Check, Measure, Side
 from aiperf.records.surveyed import CARD_PAIR_METRIC, PAIR_METRIC, LostNode, SurveyReading, SurveyRecord
@@ -114,7 +115,8 @@ class _NotMeasured(Exception):
 
 
 class _Battery:
-    """The ranks of all nodes, and what they are asked. Where one is lost, the others start anew without it."""
+    """The ranks of all nodes, and what they are asked. They start anew in each launch of the plan, and where one is
+    lost the others do without it."""
 
     def __init__(
         self, asked: SurveyRequest, rounds: Sequence[Round], names: Sequence[str], settings: Settings, scratch: Path
@@ -163,8 +165,12 @@ class _Battery:
         note(f"survey of {len(self._names)} nodes: {len(self._rounds)} rounds")
         gang, number, measured = None, 0, False
         while number < len(self._rounds):
+            if number and self._launch(number) > self._launch(number - 1):
+                # What a start brings with it, and the place of a file on its disk, is not the node's.
+                gang = None
+                self.end()
             try:
-                gang = gang or self._open(host, guardian, cluster)
+                gang = gang or self._open(host, guardian, cluster, self._launch(number))
                 found = list(self._round(gang, number))
             except _NotMeasured as reason:
                 self.end()
@@ -207,20 +213,26 @@ class _Battery:
         left = [[rank[node] for node in batch if node in rank] for batch in each]
         return [now for now, batch in zip(left, each, strict=True) if len(now) >= min(len(batch), 3)]
 
-    def _joint_sides(self) -> Iterator[Side]:
+    def _launch(self, number: int) -> int:
+        """The launch that a round belongs to."""
+        return number * LAUNCHES // len(self._rounds)
+
+    def _joint_sides(self, launch: int) -> Iterator[Side]:
+        due = dict.fromkeys(each for i, each in enumerate(self._rounds) if self._launch(i) == launch)
         for metric in self._together:
-            for each, place in self._places.items():
+            for each in due:
+                place = self._places[each]
                 if left := self._left(each):
                     params = {**_TOGETHER[metric], "batches": left}
                     yield Side(f"{metric}-{place}", workload="comm.batches", params=params)
 
-    def _open(self, host: HostFacts, guardian: Guardian, cluster: Nodes | None) -> Gang:
-        """A process on every node that is there, with all sides set up."""
+    def _open(self, host: HostFacts, guardian: Guardian, cluster: Nodes | None, launch: int) -> Gang:
+        """A process on every node that is there, with all sides of the launch set up."""
         limits, asked, nodes = self._settings.limits, self._asked, len(self._here)
         slow, over = asked.slow[1] if asked.slow else 0.0, 1 if self._alone else nodes
         slowed = self._here.index(asked.slow[0]) if asked.slow and asked.slow[0] in self._here else -1
         sides = tuple(
-            replace(side, ranks=nodes, nodes=over, slowdown=slow) for side in (*self._own, *self._joint_sides())
+            replace(side, ranks=nodes, nodes=over, slowdown=slow) for side in (*self._own, *self._joint_sides(launch))
         )
         measure, check = Measure(clock="wall", isolation="in_process"), Check("none", reason="nothing is compared")
         case = Case("survey", "survey", "survey", "", sides, measure=measure, check=check)
@@ -274,21 +286,23 @@ class _Battery:
         everyone = sorted(rank for batch in batches for rank in batch) if self._alone else list(range(len(here)))
         of_pairs = [len(one[0]) == 2 for one in self._rounds[: number + 1]]
         due = of_pairs[-1] and (not self._alone or (sum(of_pairs) - 1) % len(self._names) == 0)
+        launch, draw = self._launch(number), random.Random(f"{self._asked.seed}-{number}")
         for side in (side.name for side in self._own if due):
             count = self._iterations[side]
-            # Where groups share a host, each has the whole of it for its turn.
-            for ranks in [[rank] for rank in range(len(here))] if self._alone else [everyone]:
+            # Where groups share a host, each has the whole of it for its turn, in an order drawn anew.
+            turns = [[rank] for rank in draw.sample(range(len(here)), len(here))]
+            for ranks in turns if self._alone else [everyone]:
                 for rank, wall in zip(ranks, self._turn(gang, side, ranks, count), strict=True):
-                    yield SurveyReading(side, number, (here[rank],), median(wall) / count)
+                    yield SurveyReading(side, number, (here[rank],), median(wall) / count, launch)
         # Pairs that measure one after the other are compared within a pass over all of them.
-        place = number * repeats(len(self._names)) // len(self._rounds) if self._alone else number
+        place = launch if self._alone else number
         for metric in self._together:
             name = f"{metric}-{self._places[each]}"
             count = self._iterations[name]
             walls = dict(zip(everyone, self._turn(gang, name, everyone, count), strict=True))
             for batch in batches:
                 slowest = [max(sample) for sample in zip(*(walls[rank] for rank in batch), strict=True)]
-                yield SurveyReading(metric, place, tuple(here[rank] for rank in batch), median(slowest) / count)
+                yield SurveyReading(metric, place, tuple(here[rank] for rank in batch), median(slowest) / count, launch)
 
     def _turn(self, gang: Gang, side: str, ranks: list[int], count: int) -> list[tuple[float, ...]]:
         request = TurnRequest(side, 1, _SAMPLES, count, False)

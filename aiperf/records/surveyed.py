@@ -22,6 +22,8 @@ class SurveyReading:
     nodes: tuple[int, ...]
     """One node, the two ends of a link, or a batch of more."""
     seconds: float
+    launch: int = 0
+    """Which start of the processes it is from."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ NAMES = ("n1", "n2", "n3")
 def stored(user, *, slow: float = 1.0, absent: tuple[str, ...] = ()) -> str:
     """The readings of three nodes, of which the last takes ``slow`` times as long."""
     readings = tuple(
-        SurveyReading("gemm", turn, (node,), (1 + 0.001 * ((turn + node) % 3)) * (slow if node == 2 else 1.0))
+        SurveyReading("gemm", turn, (node,), (1 + 0.001 * ((turn + node) % 3)) * (slow if node == 2 else 1.0), turn % 3)
         for turn in range(9)
         for node in range(3)
     )
@@ -40,7 +40,9 @@ def test_a_healthy_fleet_is_ok_and_a_slow_node_is_exit_code_6(user):
 def slow_parts(user, *metrics: str) -> dict[str, str]:
     """What is suspected where the last of three nodes is slow by these metrics, and by no other."""
     readings = tuple(
-        SurveyReading(metric, turn, (node,), (1 + 0.001 * ((turn + node) % 3)) * (1.2 if slow and node == 2 else 1.0))
+        SurveyReading(
+            metric, turn, (node,), (1 + 0.001 * ((turn + node) % 3)) * (1.2 if slow and node == 2 else 1.0), turn % 3
+        )
         for metric, slow in [(metric, True) for metric in metrics] + [("copy", False)]
         for turn in range(9)
         for node in range(3)

@@ -1,0 +1,101 @@
+"""Ways to a job on a real Slurm of two nodes (``make test-slurm``), and nodes that are taken away in mid-run.
+
+What must not live here: faults of nodes and folders (test_slurm.py).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+
+from tests.slurm.runs import Run, measuring, until
+
+AIPERF = [sys.executable, "-m", "aiperf"]
+
+
+def state_of(cluster, node: str) -> str:
+    return cluster.asks("sinfo", "-N", "-h", "-p", "all", "-n", node, "-o", "%T")
+
+
+def both_idle(cluster) -> None:
+    until(lambda: cluster.states().count("idle") == 2, 60)
+
+
+def test_a_node_that_is_drained_in_mid_run_finishes_what_it_has(cluster, tmp_path):
+    run = Run(cluster, tmp_path)
+    running = run.start("--slurm", "-N", "2")
+    measuring(run)
+    cluster.asks("scontrol", "update", "nodename=n2", "state=drain", "reason=test")
+    assert state_of(cluster, "n2").startswith("drain")
+    out, err = running.communicate(timeout=110)
+    until(lambda: state_of(cluster, "n2") == "drained", 30)
+    cluster.asks("scontrol", "update", "nodename=n2", "state=resume")
+    both_idle(cluster)
+    assert running.returncode == 0, out + err
+    assert [case["status"] for case in run.cases().values()] == ["measured"]
+    assert run.workers() == []
+
+
+def test_a_node_that_is_set_down_in_mid_run_fails_its_cases_by_name_and_resume_finishes(cluster, tmp_path):
+    run = Run(cluster, tmp_path, calls="1, 2")
+    running = run.start("--slurm", "-N", "2")
+    measuring(run)
+    cluster.asks("scontrol", "update", "nodename=n2", "state=down", "reason=test")
+    until(lambda: not run.workers("n2"), 10)
+    out, err = running.communicate(timeout=110)
+    both_idle(cluster)  # a daemon that answers brings its node back (ReturnToService)
+    cases = run.cases()
+    assert {case["status"] for case in cases.values()} == {"failed"}, out + err
+    assert all("n2" in case["failure"]["message"] for case in cases.values())
+    assert run.workers() == []
+    code, _, err = run.job("--resume", "latest")
+    assert code == 0, err
+    assert {case["status"] for case in run.cases().values()} == {"measured"}
+
+
+def test_a_batch_script_of_the_users_own_runs_the_command_on_the_nodes_that_it_holds(cluster, tmp_path):
+    run = Run(cluster, tmp_path)
+    script = tmp_path / "own.sh"
+    line = f"{' '.join(AIPERF)} run {tmp_path}/two.yaml --slurm --precision quick --results {tmp_path} --no-peaks"
+    script.write_text(f"#!/bin/bash\n#SBATCH --nodes=2 --exclusive\n{line}\n")
+    argv = ["sbatch", "--wait", f"--output={tmp_path}/own.out", str(script)]
+    done = subprocess.run(argv, env=cluster.env, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    said = (tmp_path / "own.out").read_text()
+    assert done.returncode == 0, done.stderr + said
+    assert "calls=1" in said
+    (case,) = run.cases().values()
+    assert case["status"] == "measured"
+    assert all(side["node_skew"].keys() == {"n1", "n2"} for pair in case["pairs"] for side in pair["runs"])
+
+
+def test_a_detached_job_is_collected_with_the_command_that_it_printed(cluster, tmp_path):
+    run = Run(cluster, tmp_path)
+    code, out, err = run.job("--detach")
+    assert code == 0, err
+    (number,) = re.findall(r"^job (\d+) is submitted", out)
+    _, _, printed = out.strip().partition("collect its table with: aiperf ")
+    collected = subprocess.run(
+        [*AIPERF, *printed.split()], env=cluster.env, cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert collected.returncode == 0, collected.stderr
+    assert "calls=1" in collected.stdout
+    assert f"job {number}: running on n[1-2]" in collected.stderr
+    assert [case["status"] for case in run.cases().values()] == ["measured"]
+    again = subprocess.run(
+        [*AIPERF, *printed.split(), "-q"], env=cluster.env, cwd=tmp_path, capture_output=True, text=True, timeout=30
+    )
+    assert (again.returncode, again.stdout) == (0, collected.stdout), "what is over can be collected again"
+
+
+def test_two_commands_are_compared_as_a_job_of_one_node(cluster, tmp_path):
+    programs = [f"{sys.executable} -c 'sum(range({count}))'" for count in (8_000_000, 1_000_000)]
+    argv = [*AIPERF, "ab", *programs, "--slurm", "--precision", "quick", "--json", "--results", str(tmp_path)]
+    done = subprocess.run(argv, env=cluster.env, cwd=tmp_path, capture_output=True, text=True, timeout=140)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"job \d+: running on n[12]$", done.stderr, re.MULTILINE)
+    rows = {row["metric"]: row for row in json.loads(done.stdout)["rows"]}
+    assert rows["time"]["verdict"] == "faster", rows
+    (record,) = [json.loads(path.read_text()) for path in tmp_path.glob("2*/run.json")]
+    assert record["status"] == "completed"
