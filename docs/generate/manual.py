@@ -15,7 +15,7 @@ from aiperf.cli.defaults import DEFAULTS, variable
 from aiperf.cli.examples import EXAMPLES
 from aiperf.cli.main import COMMANDS, app
 from aiperf.errors import MEANING
-from docs.generate.reference import command_of
+from docs.generate.reference import command_of, option_takes
 
 
 def manual() -> str:
@@ -50,7 +50,8 @@ def _options(name: str) -> Iterator[str]:
         shown = (
             ", ".join((*parameter.opts, *parameter.secondary_opts)) if option else parameter.metavar or parameter.name
         )
-        yield from (".TP", f".B {_text(shown)}", _text(parameter.help or ""))
+        takes = f" \\fI{_text(taken)}\\fR" if option and (taken := option_takes(parameter)) else ""
+        yield from (".TP", f".B {_text(shown)}{takes}", _text(parameter.help or ""))
 
 
 def _text(text: str) -> str:

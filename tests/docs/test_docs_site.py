@@ -65,6 +65,8 @@ def test_the_commands_page_and_the_manual_name_every_command_and_option(here_hel
         assert f".SS aiperf {name}\n" in roff
         for flag in set(re.findall(r"(?<=\s)--[a-z-]+", here_help(name))) - {"--help"}:
             assert f"`{flag}`" in page
+    assert ".B \\-\\-suite \\fINAME|FILE\\fR\n" in roff
+    assert ".B \\-\\-dry\\-run\n" in roff
     assert ".SH EXIT STATUS" in roff
     assert all(variable(option) in roff for option in DEFAULTS)
 
