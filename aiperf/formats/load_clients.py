@@ -138,9 +138,9 @@ def read_guidellm(document: Node) -> ClientFile:
     runs, several = [], len(document.each("benchmarks")) > 1
     for place, node in enumerate(document.each("benchmarks")):
         groups = node["requests"]
-        failed = [(kind, r) for kind in ("errored", "incomplete") for r in groups.each(kind)]
         requests = [_of_guidellm(request) for request in groups.each("successful")]
-        requests += [ClientRequest(error=f"{kind}, says guidellm") for kind, _ in failed]
+        for kind in ("errored", "incomplete"):
+            requests += [ClientRequest(error=_guidellm_error(kind, each.value)) for each in groups.each(kind)]
         runs.append(ClientRun(tuple(requests), f"guidellm {place}" if several else "guidellm"))
     return ClientFile("guidellm", tuple(runs), document.members("metadata").text("guidellm_version"))
 
@@ -239,3 +239,10 @@ def read_client(data: bytes) -> ClientFile | None:
 def is_time(seconds: float | None) -> bool:
     """Whether it is a time that can be counted with."""
     return seconds is not None and math.isfinite(seconds) and seconds >= 0
+
+
+def _guidellm_error(kind: str, request: object) -> str:
+    """That a request failed, with the reason where the file has one."""
+    info = request.get("info") if isinstance(request, dict) else None
+    reason = info.get("error") if isinstance(info, dict) else None
+    return f"{kind}, says guidellm" + (f": {' '.join(reason.split())[:200]}" if isinstance(reason, str) else "")

@@ -230,10 +230,12 @@ def test_a_schedule_of_the_clients_own_lasts_as_long_as_it_took(tmp_path: Path) 
 
 
 def test_failed_requests_count_as_failed_with_the_clients_word(tmp_path: Path) -> None:
-    document = guidellm(entry(100.0), errored=[{"request_start_time": 1.0}])
+    document = guidellm(
+        entry(100.0), errored=[{"request_start_time": 1.0, "info": {"error": "status 422\nno field x"}}]
+    )
     _, sent = run(tmp_path, copies(document))
     assert [request.ok for request in sent.requests] == [True, False]
-    assert sent.requests[1].error == "errored, says guidellm"
+    assert sent.requests[1].error == "errored, says guidellm: status 422 no field x"
 
 
 @pytest.mark.parametrize(
