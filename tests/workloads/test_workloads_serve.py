@@ -7,6 +7,7 @@ import os
 import re
 import socket
 import subprocess
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,38 @@ def test_every_token_is_noted_with_its_time_and_the_servers_count(tmp_path: Path
     }  # fmt: skip
     assert times["ttft"][0] + sum(times["inter_token"]) <= times["end_to_end"][0]
     assert (request.end or 0) >= request.times[-1] > request.times[0] > (request.sent or 0) >= 0.0
+
+
+class ClosesKept:
+    """A server that keeps a connection after each answer, and closes it as soon as the next request goes out on it."""
+
+    def __init__(self, *, answers: int = 2) -> None:
+        self.connections, self._answers = 0, answers
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.base = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        event = b'data: {"choices": [{"delta": {"content": "a"}, "finish_reason": "stop"}]}\n\n'
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: %d\r\n\r\n" % len(event)
+        while True:
+            peer, _ = self._socket.accept()
+            self.connections += 1
+            with peer:
+                if peer.recv(1 << 16) and self.connections <= self._answers:
+                    peer.sendall(head + event)
+                    peer.recv(1)
+
+
+@pytest.mark.parametrize(("answers", "errors"), [(2, ["", ""]), (1, ["", "the connection broke: Server disconnected"])])
+def test_a_request_on_a_kept_connection_that_the_server_closes_goes_out_once_more(
+    answers: int, errors: list[str]
+) -> None:
+    server = ClosesKept(answers=answers)
+    arrivals = [Arrival(0.0, "a", 1), Arrival(0.3, "a", 1)]
+    sent = send(arrivals, Endpoint(server.base, "small"), timeout=PATIENCE_S)
+    assert [request.error for request in sent.requests] == errors
+    assert server.connections == 2
 
 
 def test_a_trace_is_the_same_for_equal_seeds_and_keeps_its_rate_exactly() -> None:

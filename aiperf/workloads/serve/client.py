@@ -130,7 +130,11 @@ async def _send(arrivals: Sequence[Arrival], to: Endpoint, timeout: float, concu
     limits = aiohttp.ClientTimeout(total=timeout)
     gate = asyncio.Semaphore(concurrency or max(1, len(arrivals)))
     requests = tuple(Request(a.at, a.output_tokens) for a in arrivals)
-    async with aiohttp.ClientSession(connector=connector, timeout=limits, read_bufsize=_LONGEST_LINE) as session:
+    kept = aiohttp.TraceConfig()
+    kept.on_connection_reuseconn.append(_note_kept)
+    async with aiohttp.ClientSession(
+        connector=connector, timeout=limits, read_bufsize=_LONGEST_LINE, trace_configs=[kept]
+    ) as session:
         bodies = [json.dumps(to.body(a.prompt, a.output_tokens)).encode() for a in arrivals]
         cpu, start = time.process_time(), time.perf_counter() + _LEAD_S
         sending = (_one(session, to.url, b, r, start, gate) for b, r in zip(bodies, requests, strict=True))
@@ -146,12 +150,7 @@ async def _one(
     async with gate:
         request.sent = time.perf_counter() - start
         try:
-            async with session.post(url, data=body, headers={"Content-Type": "application/json"}) as answer:
-                request.status = answer.status
-                if answer.status != 200:
-                    request.error = f"status {answer.status}: {_message(await answer.text())}"
-                else:
-                    await _read(answer, request, start)
+            await _ask(session, url, body, request, start)
         except TimeoutError:
             request.error = f"no whole answer within {session.timeout.total:g} s"
         except (aiohttp.ClientError, OSError) as error:
@@ -159,6 +158,29 @@ async def _one(
         except ValueError as error:
             request.error = f"the answer is not a stream of the OpenAI protocol: {error}"
         request.end = time.perf_counter() - start
+
+
+async def _ask(session: aiohttp.ClientSession, url: str, body: bytes, request: Request, start: float) -> None:
+    """Send a request and read its answer. A server may close a kept connection at the moment at which a request goes
+    out on it: then nothing of an answer comes, and the request is sent again, as clients do; its time goes on."""
+    while not request.status:
+        connection: dict[str, bool] = {}
+        try:
+            async with session.post(
+                url, data=body, headers={"Content-Type": "application/json"}, trace_request_ctx=connection
+            ) as answer:
+                request.status = answer.status
+                if answer.status != 200:
+                    request.error = f"status {answer.status}: {_message(await answer.text())}"
+                else:
+                    await _read(answer, request, start)
+        except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
+            if request.status or not connection.get("kept"):
+                raise
+
+
+async def _note_kept(session: aiohttp.ClientSession, context: Any, params: Any) -> None:
+    context.trace_request_ctx["kept"] = True
 
 
 async def _read(answer: aiohttp.ClientResponse, request: Request, start: float) -> None:
