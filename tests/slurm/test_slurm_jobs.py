@@ -96,6 +96,6 @@ def test_two_commands_are_compared_as_a_job_of_one_node(cluster, tmp_path):
     assert done.returncode == 0, done.stderr
     assert re.search(r"job \d+: running on n[12]$", done.stderr, re.MULTILINE)
     rows = {row["metric"]: row for row in json.loads(done.stdout)["rows"]}
-    assert rows["time"]["verdict"] == "faster", rows
+    assert rows["time"]["verdict"] == "improved", rows
     (record,) = [json.loads(path.read_text()) for path in tmp_path.glob("2*/run.json")]
     assert record["status"] == "completed"
