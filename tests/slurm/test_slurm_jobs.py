@@ -98,4 +98,4 @@ def test_two_commands_are_compared_as_a_job_of_one_node(cluster, tmp_path):
     rows = {row["metric"]: row for row in json.loads(done.stdout)["rows"]}
     assert rows["time"]["verdict"] == "improved", rows
     (record,) = [json.loads(path.read_text()) for path in tmp_path.glob("2*/run.json")]
-    assert record["status"] == "completed"
+    assert record["status"] == "finished"
