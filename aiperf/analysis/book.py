@@ -287,8 +287,12 @@ _OF_SPEED = ("s", "1/s")
 """Units of times and rates: a claim of speed says nothing of an error, of bytes or of a share."""
 
 
+def _tells_speed(metric: str, unit: str) -> bool:
+    return metric not in MEMORY and unit in _OF_SPEED
+
+
 def _of_speed(found: Measured) -> bool:
-    return found.metric not in MEMORY and found.unit in _OF_SPEED
+    return _tells_speed(found.metric, found.unit)
 
 
 def _wants_speed(row: BookRow) -> bool:
@@ -300,8 +304,7 @@ def answering_metric(case: Case, row: BookRow) -> str:
     """What a case answers a row by that gains no memory: the metric that it judges, or the time where that would say
     nothing of the row."""
     metric = case.measure.metric
-    of_speed = metric not in MEMORY and metric_of(case, metric).unit in _OF_SPEED
-    return metric if of_speed or not _wants_speed(row) else speed_metric(case)
+    return metric if _tells_speed(metric, metric_of(case, metric).unit) or not _wants_speed(row) else speed_metric(case)
 
 
 def _of_a_measured_row(row: BookRow, best: Measured, hashes: Mapping[str, tuple[str, ...]]) -> str:

@@ -145,6 +145,13 @@ def read_guidellm(document: Node) -> ClientFile:
     return ClientFile("guidellm", tuple(runs), document.members("metadata").text("guidellm_version"))
 
 
+def _guidellm_error(kind: str, request: object) -> str:
+    """That a request failed, with the reason where the file has one."""
+    info = request.get("info") if isinstance(request, dict) else None
+    reason = info.get("error") if isinstance(info, dict) else None
+    return f"{kind}, says guidellm" + (f": {' '.join(reason.split())[:200]}" if isinstance(reason, str) else "")
+
+
 def _of_guidellm(request: Node) -> ClientRequest:
     first, gap = request.maybe_number("time_to_first_token_ms"), request.maybe_number("inter_token_latency_ms")
     # Without a latency from the schedule the delay is against a time that was no schedule's.
@@ -239,10 +246,3 @@ def read_client(data: bytes) -> ClientFile | None:
 def is_time(seconds: float | None) -> bool:
     """Whether it is a time that can be counted with."""
     return seconds is not None and math.isfinite(seconds) and seconds >= 0
-
-
-def _guidellm_error(kind: str, request: object) -> str:
-    """That a request failed, with the reason where the file has one."""
-    info = request.get("info") if isinstance(request, dict) else None
-    reason = info.get("error") if isinstance(info, dict) else None
-    return f"{kind}, says guidellm" + (f": {' '.join(reason.split())[:200]}" if isinstance(reason, str) else "")

@@ -186,8 +186,8 @@ def test_a_deficit_about_as_large_as_the_threshold_is_undecided():
 
 
 def test_of_two_nodes_the_slower_one_is_named_by_what_each_measures_alone():
-    judged = judge(session(4, slow={1: 0.5}, nodes=2), 2, threshold=0.03)
-    assert slow_ones(judged, "gemm") == [(1,)]
+    assert sessions([(1,)], "gemm", 2, slow={1: 0.3}) >= 85
+    judged = verdicts(4, 2, slow={1: 0.3})
     assert slow_ones(judged, "all_reduce") == [], "what they measure together says nothing about which of them it is"
 
 

@@ -18,6 +18,7 @@ from aiperf.protocol.messages import (
     WideRequest,
     WorkloadCall,
 )
+from aiperf.worker import side_runner
 from aiperf.worker.clocks import ClockReading
 from aiperf.worker.load import NotAWorkload
 from aiperf.worker.ranges import Ranges
@@ -55,6 +56,14 @@ def test_a_workload_without_outputs_needs_a_scenario_without_a_check():
     runner.first(FIRST)
     audit(runner, 5, 1)
     assert (runner.auditor.faults, runner.auditor.snapshots[0].claims.outputs) == ([], {})
+
+
+def test_a_turn_tells_what_it_waited_for_a_core_from_its_re_entry_to_its_last_sample(monkeypatch):
+    readings = iter([2.0, 2.75])
+    monkeypatch.setattr(side_runner, "queued_so_far", lambda: next(readings))
+    runner = make_runner()
+    runner.first(FIRST)
+    assert turn(runner, reentry=1, samples=2, iterations=1, wall_too=False).queued_s == 0.75
 
 
 def test_without_a_check_audits_ask_for_no_outputs():
