@@ -20,8 +20,8 @@ from aiperf.launch.child import Ended
 from aiperf.launch.program import Program
 
 SLICE_S = 0.005
-"""Short beside what others on the host do to a core's speed, which then hits all programs alike; long beside a refill of
-a core's own caches."""
+"""Short beside what others on the host do to a core's speed, which then hits all programs alike; long beside a refill
+of a core's own caches."""
 _STOP_LIMIT_S = 5.0
 _SPIN_S = 0.002
 """A stop takes microseconds: sleeping while waiting for it would leave the core empty."""
