@@ -90,8 +90,13 @@ def too_few_sessions(has: int, needs: int) -> str:
 
 def only_documentation(files: Sequence[str]) -> str:
     """Base and head differ in nothing that is measured."""
+    return f"not measured: {only_in(files)}"
+
+
+def only_in(files: Sequence[str]) -> str:
+    """Where base and head differ, if that is nowhere that is measured."""
     named = ", ".join(files[:_NAMED]) + (f" and {len(files) - _NAMED} more" if len(files) > _NAMED else "")
-    return f"not measured: base and head differ only in {named}, which the gate ignores"
+    return f"base and head differ only in {named}, which the gate ignores" if files else "base and head are the same"
 
 
 def once(first: str) -> str:

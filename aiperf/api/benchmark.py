@@ -19,13 +19,14 @@ from aiperf.api.compare import Compared, compare, settings_of, worded
 from aiperf.api.references import Function, import_environment, reference_of, source_of
 from aiperf.errors import Exit, UserError
 from aiperf.host.read import read_host
-from aiperf.recipes.function_gate import gate_function
+from aiperf.recipes.function_gate import check_commit, gate_function
 from aiperf.recipes.functions import Functions
 from aiperf.report.layout.page import page_lines
 from aiperf.report.layout.text import plain
 from aiperf.report.numbers import known
 from aiperf.report.views.gate_table import gate_view
 from aiperf.scenario.checks import check_of
+from aiperf.units import format_time
 
 _FAILS = (Exit.REGRESSION, Exit.WRONG, Exit.USAGE, Exit.UNFIT)
 _SEED = 0
@@ -40,6 +41,15 @@ class Asked:
     precision: str
     threshold: float | str | None
     results: Path
+
+    def check(self, folder: Path) -> None:
+        """Raise ValueError where these options cannot be met for the tests of a folder."""
+        try:
+            settings_of(self.precision, threshold=self.threshold, budget=None, seed=_SEED, results=self.results)
+            if self.against:
+                check_commit(folder, self.against)
+        except UserError as error:
+            raise ValueError(worded(error)) from None
 
 
 @dataclass(frozen=True)
@@ -72,7 +82,7 @@ class ComparisonFixture:
             refused = str(error)
         if refused:
             pytest.fail(refused, pytrace=False)
-        self.report(f"{came!r}"[len("<aiperf ") : -1], came.table)
+        self.report(f"{came!r}"[len("<aiperf ") : -1] + _times(came.before, came.after), came.table)
         if came.verdict == "skipped":
             pytest.skip(came.reason)
         if not came.ok:
@@ -144,7 +154,7 @@ class ComparisonFixture:
         if outcome.exit is Exit.INTERRUPTED:
             raise KeyboardInterrupt
         if outcome.exit in _FAILS:
-            pytest.fail(outcome.sentence, pytrace=False)
+            pytest.fail(_fault(outcome), pytrace=False)
         if outcome.exit in (Exit.NO_BASELINE, Exit.SKIPPED):
             pytest.skip(next((row.sentence for row in outcome.rows if row.sentence), outcome.sentence))
 
@@ -163,10 +173,22 @@ def _once(function: Function, setup: Function | None, args: Sequence[Any], kwarg
 
 
 def _line(row: GateRow) -> str:
-    """``regressed: 0.81x [0.78 ... 0.84] of the base's speed`` of one row."""
+    """``regressed: 0.81x [0.78 ... 0.84], 3.3 ms -> 4.1 ms`` of one row."""
     if not known(row.ratio):
         return row.status
-    return f"{row.status}: {row.ratio:.3g}x [{row.low:.3g} ... {row.high:.3g}]"
+    return f"{row.status}: {row.ratio:.3g}x [{row.low:.3g} ... {row.high:.3g}]{_times(row.before, row.after)}"
+
+
+def _times(before: float | None, after: float | None) -> str:
+    return f", {format_time(before)} -> {format_time(after)}" if before is not None and after is not None else ""
+
+
+def _fault(outcome: GateOutcome) -> str:
+    """Why a gate fails a test, in one line: what it was held against, and by how much it is worse."""
+    row = next((row for row in outcome.rows if row.status == "regressed"), None)
+    if row is None:
+        return next((f"{r.status}: {r.sentence}" for r in outcome.rows if r.status == "invalid"), outcome.sentence)
+    return f"{_line(row)} against {outcome.base}, confirmed in a fresh session"
 
 
 def _case_name(test: str) -> str:

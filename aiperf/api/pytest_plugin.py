@@ -35,9 +35,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the marker."""
+    """Declare the marker; a mistake in an option ends the run before a test has taken its time."""
     config.addinivalue_line("markers", _MARKER)
     config.stash[_LINES] = []
+    if any(config.getoption(f"aiperf_{name}") for name in ("against", "precision", "threshold")):
+        try:
+            _asked(config).check(config.rootpath)
+        except ValueError as error:
+            raise pytest.UsageError(str(error)) from None
 
 
 @pytest.fixture(name="aiperf")
@@ -69,12 +74,19 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """One line for each comparison."""
+    """One line for each comparison, and what they were asked."""
     lines = config.stash.get(_LINES, [])
-    if lines:
-        terminalreporter.section("aiperf")
-        for line in lines:
-            terminalreporter.write_line(line)
+    if not lines:
+        return
+    asked = _asked(config)
+    against = f", against {asked.against}" if asked.against else ""
+    threshold = f", threshold {asked.threshold}" if asked.threshold else ""
+    terminalreporter.section("aiperf")
+    terminalreporter.write_line(f"precision {asked.precision}{threshold}{against}")
+    for line in lines:
+        terminalreporter.write_line(line)
+    if asked.precision == _DEFAULT_PRECISION and any(": inconclusive: " in line for line in lines):
+        terminalreporter.write_line("inconclusive passes; --aiperf-precision standard takes longer and decides more")
 
 
 def _benchmark(item: Any) -> Any:
@@ -82,18 +94,21 @@ def _benchmark(item: Any) -> Any:
     config: pytest.Config = item.config
     if hasattr(config, "workerinput"):
         item.warn(pytest.PytestWarning("aiperf measures beside other tests: run it without -n"))
-    made = importlib.import_module("aiperf.api.benchmark")
-    results = config.getoption("aiperf_results")
 
     def report(line: str, table: str) -> None:
         config.stash[_LINES].append(f"{item.nodeid}: {line}")
         if table:
             item.add_report_section("call", "aiperf", table)
 
-    asked = made.Asked(
+    return importlib.import_module("aiperf.api.benchmark").ComparisonFixture(_asked(config), item.nodeid, report)
+
+
+def _asked(config: pytest.Config) -> Any:
+    """What the options and the ini file ask for."""
+    results = config.getoption("aiperf_results")
+    return importlib.import_module("aiperf.api.benchmark").Asked(
         against=config.getoption("aiperf_against"),
         precision=config.getoption("aiperf_precision") or config.getini("aiperf_precision"),
         threshold=config.getoption("aiperf_threshold") or config.getini("aiperf_threshold") or None,
         results=config.rootpath / results if results else config.rootpath / ".pytest_cache" / "aiperf",
     )
-    return made.ComparisonFixture(asked, item.nodeid, report)

@@ -13,9 +13,11 @@ from typing import Annotated
 import typer
 
 from aiperf.analysis.trend import Series, all_series, latest_hosts, metrics_of
+from aiperf.cli.completion import scenarios
 from aiperf.cli.options import DEFAULT_RESULTS, ResultsOption, with_format
 from aiperf.cli.output import HtmlOption, refuse_page_in, write_page
 from aiperf.errors import UserError, usage
+from aiperf.paths import YAML_SUFFIXES
 from aiperf.records import CaseRecord, RunRecord
 from aiperf.report.html.listing_page import history_html
 from aiperf.report.layout.formats import OutputFormat, print_in
@@ -29,7 +31,13 @@ from aiperf.store.history import entries
 def history(
     form: OutputFormat,
     name: Annotated[
-        str, typer.Argument(metavar="NAME", show_default=False, help="A scenario, or the id of one of its cases.")
+        str,
+        typer.Argument(
+            metavar="NAME",
+            show_default=False,
+            help="A scenario, or the id of one of its cases.",
+            autocompletion=scenarios,
+        ),
     ] = "",
     results: ResultsOption = DEFAULT_RESULTS,
     case: Annotated[str, typer.Option("--case", help="Only the case with this id.")] = "",
@@ -50,7 +58,7 @@ def history(
     refuse_page_in(form, html=html, output=output)
     if not name:
         raise _nothing(name, results, damaged=0)
-    stored = entries(results, scenario=name)
+    stored = entries(results, scenario=_scenario_of(name))
     taken = [(entry.run, entry.record) for entry in stored.entries]
     if not taken:
         raise _nothing(name, results, damaged=len(stored.damaged))
@@ -71,6 +79,11 @@ def history(
         return
     view = history_view(shown, hidden=hidden, warnings=warnings, ascii_only=not can_draw(sys.stdout.encoding))
     print_in(form, view, warnings=warnings)
+
+
+def _scenario_of(name: str) -> str:
+    """The scenario of a file, where its path is given as to aiperf run; else the name."""
+    return Path(name).stem if name.endswith(YAML_SUFFIXES) else name
 
 
 def _nothing(name: str, results: Path, *, damaged: int) -> UserError:

@@ -219,11 +219,10 @@ def _outcome() -> int:
             _State.defaults = read_defaults(Path.cwd(), os.environ)
             for sentence in misspelt(os.environ):
                 print(sentence, file=sys.stderr)
-            app()
+            app(prog_name="aiperf")  # also as python -m aiperf: completion and help are of the command
     except UserError as error:
         print_faults(error)
-        if _State.defaults and _State.defaults.sentence:
-            print(_State.defaults.sentence, file=sys.stderr)
+        _say_defaults()
         return _trace(error.exit)
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
@@ -236,8 +235,15 @@ def _outcome() -> int:
     return Exit.OK
 
 
+def _say_defaults() -> None:
+    if _State.defaults and _State.defaults.sentence:
+        print(_State.defaults.sentence, file=sys.stderr)
+
+
 def _requested(request: SystemExit) -> int:
     """Exit code of a command that ended by itself; Typer's own word for a broken pipe is 1, here a regression."""
+    if hasattr(request.__context__, "format_message"):  # it refused a value, which may not have been typed
+        _say_defaults()
     if request.code == Exit.REGRESSION and not isinstance(request.__context__, typer.Exit):
         return Exit.OK if isinstance(request.__context__, BrokenPipeError) else Exit.INTERRUPTED
     return request.code if isinstance(request.code, int) else Exit.OK

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
+from aiperf.cli.completion import precisions
 from aiperf.cli.defaults import InForce
 from aiperf.errors import UserError, usage
 from aiperf.host.placement import parse_cpus
@@ -33,7 +34,12 @@ def in_results(command: str, results: Path) -> str:
 
 
 PrecisionOption = Annotated[
-    str, typer.Option("--precision", help="quick (provisional), standard, rigorous, or a file like configs/measure/*.")
+    str,
+    typer.Option(
+        "--precision",
+        help="quick (provisional), standard, rigorous, or a file like configs/measure/*.",
+        autocompletion=precisions,
+    ),
 ]
 BudgetOption = Annotated[
     str,

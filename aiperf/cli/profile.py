@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from aiperf.cli.completion import offer, scenarios
 from aiperf.cli.options import (
     DEFAULT_RESULTS,
     OnlyOption,
@@ -30,7 +31,7 @@ from aiperf.host.facts import HostFacts
 from aiperf.host.fingerprint import fingerprint
 from aiperf.host.read import read_host
 from aiperf.plan.plan import Plan
-from aiperf.plan.suites import load_suite, plan_selected
+from aiperf.plan.suites import load_suite, plan_selected, suite_names
 from aiperf.profilers.external import parse_range
 from aiperf.profilers.profiler import ToolStatus
 from aiperf.profilers.registry import NAMES, chosen, known_endings, passed_over, statuses
@@ -50,11 +51,19 @@ from aiperf.store.read import open_run
 _Selectors = Annotated[
     list[str],
     typer.Argument(
-        metavar="[NAME|TAG|PATH|GLOB ...] [-- COMMAND ...]", help="Scenarios to profile, or a command after --."
+        metavar="[NAME|TAG|PATH|GLOB ...] [-- COMMAND ...]",
+        help="Scenarios to profile, or a command after --.",
+        autocompletion=scenarios,
     ),
 ]
 _Suite = Annotated[
-    str, typer.Option("--suite", metavar="NAME|FILE", help="Profile a suite (see aiperf list --suites).")
+    str,
+    typer.Option(
+        "--suite",
+        metavar="NAME|FILE",
+        help="Profile a suite (see aiperf list --suites).",
+        autocompletion=offer(suite_names),
+    ),
 ]
 _Tools = Annotated[
     str, typer.Option("--with", metavar="TOOLS", help=f"Profilers: {','.join(NAMES)}; default: all that work here.")

@@ -21,6 +21,7 @@ from aiperf.cli.ci import (
     with_ci_errors,
     with_ci_files,
 )
+from aiperf.cli.completion import offer, scenarios
 from aiperf.cli.host_check import HostCheckOption
 from aiperf.cli.kubernetes import with_kubernetes
 from aiperf.cli.nodes import LauncherOption, joined
@@ -59,7 +60,7 @@ from aiperf.host.relevance import HostCheck
 from aiperf.launch.nodes.head import Nodes
 from aiperf.plan.costs import load_prices
 from aiperf.plan.plan import Plan
-from aiperf.plan.suites import Suite, load_suite, plan_selected
+from aiperf.plan.suites import Suite, load_suite, plan_selected, suite_names
 from aiperf.profilers.registry import NAMES, chosen, passed_over, statuses
 from aiperf.recipes.checkouts import check_refs
 from aiperf.recipes.profile import profile_measured
@@ -77,8 +78,18 @@ from aiperf.store.read import StoredRun, open_run
 
 _DEFAULT_PRECISION = Precision().name
 
-_Selectors = Annotated[list[str], typer.Argument(metavar="[NAME|TAG|PATH|GLOB ...]", help="Scenarios to run.")]
-_Suite = Annotated[str, typer.Option("--suite", metavar="NAME|FILE", help="Run a suite (see aiperf list --suites).")]
+_Selectors = Annotated[
+    list[str], typer.Argument(metavar="[NAME|TAG|PATH|GLOB ...]", help="Scenarios to run.", autocompletion=scenarios)
+]
+_Suite = Annotated[
+    str,
+    typer.Option(
+        "--suite",
+        metavar="NAME|FILE",
+        help="Run a suite (see aiperf list --suites).",
+        autocompletion=offer(suite_names),
+    ),
+]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and its estimated time without measuring.")]
 _Profilers = Annotated[
     str, typer.Option("--profile", metavar="TOOLS", help=f"Profile after measuring: {','.join(NAMES)} or all.")

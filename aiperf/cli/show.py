@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from aiperf.cli.completion import scenarios
 from aiperf.cli.options import DEFAULT_RESULTS, ResultsOption, in_results, with_format
 from aiperf.cli.output import case_view
 from aiperf.errors import UserError, usage
@@ -37,7 +38,10 @@ from aiperf.store.write import LATEST, RUN_FILE
 def show(
     form: OutputFormat,
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="A scenario or workload; or a run: name, folder or latest.")
+        str,
+        typer.Argument(
+            metavar="NAME", help="A scenario or workload; or a run: name, folder or latest.", autocompletion=scenarios
+        ),
     ],
     case: Annotated[
         str, typer.Argument(metavar="[CASE]", help="Case of that run to explain; not needed where it has only one.")

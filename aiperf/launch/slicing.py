@@ -20,6 +20,9 @@ from aiperf.launch.child import Ended
 from aiperf.launch.program import Program
 
 SLICE_S = 0.020
+"""Shorter turns scatter less on a busy host, as what slows a core then hits all programs alike; but a program that
+lives in a core's own cache has to refill it in each, which one that needs less of it has not.
+"""
 _STOP_LIMIT_S = 5.0
 _SPIN_S = 0.002
 """A stop takes microseconds: sleeping while waiting for it would leave the core empty."""

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 
 from aiperf.launch.program_output import PrintedChange
 from aiperf.launch.shims import ResolvedCommand
-from aiperf.launch.slicing import SLICE_S
 from aiperf.settings import Settings
 
 _MOST_RUNS = 200
+_SHORT_S = 0.040
+"""Runs below this are mostly start-up: they are not sliced, and may be blocked for more of their time."""
 _BUSY_LEAST = 0.9
 _BUSY_MOST = 1.1
 IO_BYTES = 1 << 20
@@ -65,7 +66,7 @@ class Trial:
             return f"{self.side} moves {self.io_bytes / 2**20:.0f} MiB to or from disk"
         if self.busy > _BUSY_MOST:
             return f"{self.side} keeps {self.busy:.1f} cores busy"
-        if self.wall_s > 2 * SLICE_S and self.busy < _BUSY_LEAST:
+        if self.wall_s > _SHORT_S and self.busy < _BUSY_LEAST:
             return f"{self.side} computes in only {100 * self.busy:.0f} % of its time"
         if self.system_s > _SYSTEM_MOST * self.cpu_s:
             return f"{self.side} leaves {100 * self.system_s / self.cpu_s:.0f} % of its CPU time to the kernel"
@@ -109,6 +110,6 @@ def _sliced(trials: Sequence[Trial], settings: Settings, memory: int) -> tuple[b
     if sum(t.peak_bytes or 0 for t in trials) > _MEMORY_SHARE * memory:
         return False, "together the sides would take more than half of the memory"
     shortest = min(t.wall_s for t in trials)
-    if shortest < 2 * SLICE_S:
+    if shortest < _SHORT_S:
         return False, f"runs of {1000 * shortest:.0f} ms alternate as finely as slices would"
     return True, "all sides only compute, on one core"

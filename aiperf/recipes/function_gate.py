@@ -6,10 +6,12 @@ What must not live here: measuring, judging, pytest.
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from aiperf.analysis.gate import GateOutcome
-from aiperf.errors import usage
+from aiperf.errors import UserError, usage
 from aiperf.host.facts import HostFacts
+from aiperf.launch.git import repo_of, resolve
 from aiperf.plan.gates import GateConfig, MetricRule
 from aiperf.plan.plan import Plan
 from aiperf.recipes.functions import Functions, function_case
@@ -38,3 +40,12 @@ def gate_function(
         gate = Gate(config, Plan((case,), ()), host, settings, Progress, Invocation("gate"))
         outcome = run_gate(gate)
     return replace(outcome, rows=tuple(replace(row, reproduce=reproduce) for row in outcome.rows))
+
+
+def check_commit(folder: Path, ref: str) -> None:
+    """Raise UserError where a folder's repository has no such commit; a folder of none says nothing."""
+    try:
+        repo = repo_of(folder)
+    except UserError:
+        return
+    resolve(repo, ref)

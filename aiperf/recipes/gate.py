@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from aiperf.analysis.gate import GateOutcome, GateRow
 from aiperf.analysis.gate_judge import judge_case, missing_metrics
 from aiperf.analysis.gate_settle import flagged, gate_exit, gate_sentence, settle
+from aiperf.analysis.gate_wording import only_in
 from aiperf.host.calibration import load_calibration
 from aiperf.launch.git import WORKING_TREE, resolve, same_tree
 from aiperf.plan.gates import gate_command
@@ -48,7 +49,8 @@ def run_gate(gate: Gate) -> GateOutcome:
     if base.differences:
         return _outcome(gate, base, incomparable_rows(gate), began=began)
     if files := only_documentation(gate, base):
-        return _outcome(gate, base, unmeasured_rows(gate, files), began=began)
+        told = replace(base, notes=(*base.notes, only_in(files)))
+        return _outcome(gate, told, unmeasured_rows(gate, files), began=began)
     cases, refused = arrange_cases(gate, base)
     first = _measure(gate, base, Plan(cases, gate.plan.skips), again=False, left=gate.settings.budget)
     suspects = {row.case for row in flagged(first.rows)}

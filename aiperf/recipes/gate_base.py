@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from aiperf.analysis import gate_wording as wording
 from aiperf.analysis.differences import differing
@@ -21,7 +21,7 @@ from aiperf.host.calibration import load_calibration
 from aiperf.host.facts import HostFacts
 from aiperf.host.fingerprint import fingerprint, git_state
 from aiperf.host.relevance import HostCheck
-from aiperf.launch.git import WORKING_TREE, branch_of, git, repo_of, resolve
+from aiperf.launch.git import WORKING_TREE, CheckoutFailed, branch_of, git, repo_of, resolve
 from aiperf.plan.gates import GateConfig, MetricRule
 from aiperf.plan.plan import Plan
 from aiperf.plan.rebuild import rebuild_case
@@ -34,6 +34,8 @@ from aiperf.settings import Settings
 from aiperf.store.baseline import read_baseline
 
 _SHORT = 12
+_REPORTS = frozenset((".html", ".htm", ".log", ".pdf", ".png", ".svg"))
+"""What an untracked file is called that people read: no program of a base that lacks it can need it, unless by name."""
 
 Measure = Callable[..., RunOutcome]
 """``run_plan``, or what stands for it in a test."""
@@ -159,25 +161,43 @@ def only_documentation(gate: Gate, base: GateBase) -> tuple[str, ...]:
     """The files in which base and head differ, where the gate ignores all of them; empty otherwise.
 
     Nothing that lies beside a scenario or below it is ignored, unless that folder is the whole repository: it may be
-    data.
+    data. Untracked reports are ignored too, unless the gate ignores nothing.
     """
     changed: dict[str, None] = {}
     for commits in dict.fromkeys(base.commits.values()):
-        root = commits.repo.resolve()
+        root, repo = commits.repo.resolve(), commits.repo
         beside = {Path(path or ".").resolve().parent for path, its in base.commits.items() if its == commits} - {root}
-        for name in _differing_files(commits, of_tree=not gate.config.head):
-            if not gate.config.ignores(name) or any((root / name).is_relative_to(folder) for folder in beside):
+        tracked = _names(repo, "diff", "--name-only", "--no-renames", commits.base, commits.head)
+        for name in (*tracked, *(() if gate.config.head else _untracked(repo))):
+            ignored = gate.config.ignores(name) or (
+                name not in tracked and gate.config.ignore and _is_report(gate, repo, name)
+            )
+            if not ignored or any((root / name).is_relative_to(folder) for folder in beside):
                 return ()
             changed[name] = None
     return tuple(changed)
 
 
-def _differing_files(commits: Commits, *, of_tree: bool) -> list[str]:
-    """Paths from the repository's root; those of a working tree with files that no commit holds."""
-    found = git(commits.repo, "diff", "--name-only", "--no-renames", "-z", commits.base, commits.head)
-    if of_tree:
-        found += git(commits.repo, "ls-files", "--others", "--exclude-standard", "-z")
-    return [name for name in found.split("\0") if name]
+def _untracked(repo: Path) -> list[str]:
+    return _names(repo, "ls-files", "--others", "--exclude-standard")
+
+
+def _is_report(gate: Gate, repo: Path, name: str) -> bool:
+    """Whether an untracked file is what an earlier command wrote for people: none that is measured names it."""
+    path = PurePosixPath(name)
+    if path.suffix.lower() not in _REPORTS:
+        return False
+    try:
+        naming = _names(repo, "grep", "--files-with-matches", "--fixed-strings", "-e", path.name)
+    except CheckoutFailed as error:
+        return not error.tail  # git grep found none, and says so by its exit status alone
+    return all(gate.config.ignores(file) for file in naming)
+
+
+def _names(repo: Path, *arguments: str) -> list[str]:
+    """The paths that git prints."""
+    command, *options = arguments
+    return [name for name in git(repo, command, "-z", *options).split("\0") if name]
 
 
 def unmeasured_rows(gate: Gate, files: Sequence[str]) -> list[GateRow]:

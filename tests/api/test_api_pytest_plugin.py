@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -115,17 +116,28 @@ def test_marked_tests_and_single_functions_are_called_once_or_gated_against_a_co
         in text
     )
     assert "--aiperf-threshold 0.1\n" in text
-    assert "regressed: time of test_marked[500]" in text
+    assert re.search(r"\ntest_gated\.py::test_marked\[500\]: regressed: .*x \[.*\], .* -> .*\n", text)
+    assert re.search(r"\nregressed: .* against HEAD \([0-9a-f]{12}\), confirmed in a fresh session\n", text)
+    assert "exit code" not in text.partition("Captured aiperf call")[0]
     assert "test_with_a_fixture takes fixtures (tmp_path), which a fresh process has not. Write def" in text
 
 
-def test_an_unknown_commit_fails_the_test_with_what_to_do(folder):
-    folder.makepyfile(test_gated="import mine\ndef test_one(aiperf):\n    aiperf(mine.loop, setup=mine.make)\n")
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--aiperf-against", "nowhere"), '"nowhere" is not a branch, tag or commit of '),
+        (("--aiperf-precision", "fats"), 'precision "fats" is not known. Choose one of '),
+        (("--aiperf-threshold", "lots"), 'threshold: "lots" is not a share above 0'),
+    ],
+)
+def test_a_mistake_in_an_option_ends_the_run_before_any_test(folder, words, told):
+    folder.makepyfile(test_gated="import mine\ndef test_one(aiperf):\n    open('ran', 'w')\n")
     commit(folder)
-    done = run(folder, "--aiperf-against", "nowhere")
-    done.assert_outcomes(failed=1)
-    assert "nowhere" in done.stdout.str()
-    assert "Traceback" not in done.stdout.str()
+    done = run(folder, *words)
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    assert f"ERROR: {told}" in done.stderr.str()
+    assert not (folder.path / "ran").exists()
+    assert "Traceback" not in done.stderr.str()
 
 
 def test_the_plug_in_loads_nothing_of_aiperf_until_a_test_uses_it():

@@ -71,6 +71,12 @@ def test_a_refused_value_says_where_it_came_from(here, project, monkeypatch):
     done = here("run", "tiny.yaml", "--dry-run")
     assert done.code == 2
     assert "--precision qick (AIPERF_PRECISION)" in done.err
+    monkeypatch.setenv("AIPERF_PRECISION", "quick")
+    monkeypatch.setenv("AIPERF_HOST_CHECK", "strickt")  # one of a list, which is checked before the command begins
+    done = here("run", "tiny.yaml", "--dry-run")
+    assert done.code == 2
+    assert "'strickt' is not one of" in done.err
+    assert "--host-check strickt (AIPERF_HOST_CHECK)" in done.err
 
 
 def test_a_variable_that_is_no_truth_value_is_named(here, project, monkeypatch):

@@ -31,8 +31,18 @@ def test_examples_are_of_commands_that_there_are() -> None:
     assert list(EXAMPLES) == list(COMMANDS)
 
 
-@pytest.mark.parametrize(("typed", "offered"), [("aiperf ga", "gate"), ("aiperf run --prec", "--precision")])
-def test_the_shell_completes_commands_and_options(typed, offered, tmp_path) -> None:
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("aiperf ga", "gate"),
+        ("aiperf run --prec", "--precision"),
+        ("aiperf run --precision ri", "rigorous"),
+        ("aiperf run --suite book-ch0", "book-ch07"),
+        ("aiperf run random-vs", "random-vs-sequential-read"),
+        ("aiperf show random-vs", "random-vs-sequential-read"),
+    ],
+)
+def test_the_shell_completes_commands_options_and_names(typed, offered, tmp_path) -> None:
     env = {
         **os.environ, "_AIPERF_COMPLETE": "complete_bash", "COMP_WORDS": typed,
         "COMP_CWORD": str(len(typed.split()) - 1),

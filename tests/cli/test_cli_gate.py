@@ -179,6 +179,17 @@ def test_twenty_commits_of_words_pass_without_being_measured_and_one_of_data_doe
         assert found["runs"] == []
     assert found["sentence"] == "passed: no code changed between base and head, 1 case not measured · exit code 0: fine"
     assert "README.md" in found["rows"][0]["sentence"]
+    # A page that an earlier command left there is no code, unless code names it.
+    repo.write("report.html", "<html>\n")
+    found = json.loads(here("gate", "./loop.yaml", "--against", base, "--json").out)
+    assert (found["runs"], found["notes"]) == ([], ["base and head differ only in README.md, docs/guide.md, "
+                                                    "docs/picture.svg and 2 more, which the gate ignores"])  # fmt: skip
+    repo.write("reads.py", "open('report.html')\n")
+    git(repo, "add", "reads.py")
+    git(repo, "commit", "-qm", "reads")
+    done = gates(repo, "./loop.yaml", "--against", "HEAD", "--json", precision="fast.yaml")
+    assert json.loads(done.out)["runs"], done.err
+    (repo.folder / "report.html").unlink()
     # Beside a scenario of a folder of its own anything may be data; and a gate's file can ignore less.
     repo.write("bench/loop.yaml", (repo.folder / "loop.yaml").read_text().replace("loop.py", "bench/loop.py"))
     repo.write("bench/loop.py", LOOP.format(turns=20_000))

@@ -29,6 +29,7 @@ def test_the_history_is_that_of_the_newest_host_and_counts_the_others(here, stor
     assert (told.code, told.plain) == (0, True)
     assert "host h-2 (h-2-node)" in told.out
     assert "1 run, 2026-11-03" in told.out
+    assert here("history", "./tiny.yaml").out == told.out  # as it was given to aiperf run
     assert "host h-1 with 2 runs not shown; --all-hosts" in told.out
 
 
