@@ -165,10 +165,6 @@ class Decoder:
         turned, v = split.split((heads + kv_heads, kv_heads), dim=1)
         q, k = _rotated(turned, spot.cos, spot.sin).split((heads, kv_heads), dim=1)
         k, v = spot.cache.extend(self._place(index), k, v)
-        if qkv.shape[1] == 1:
-            # The heads that share keys stand as queries of one head: no kernel then repeats keys and values for them.
-            grouped = q.unflatten(1, (kv_heads, -1)).squeeze(3)
-            return F.scaled_dot_product_attention(grouped, k, v, attn_mask=spot.mask).flatten(1)[:, None]
         mixed = F.scaled_dot_product_attention(
             q, k, v, attn_mask=spot.mask, is_causal=spot.causal, enable_gqa=heads != kv_heads
         )

@@ -75,6 +75,7 @@ class ReshardedContext:
     def __init__(self, cache: Contiguous, *, ranks: int) -> None:
         self._cache, self._length, self._ranks = cache, cache.length, ranks
         self._parts = [part.transpose(3, 4).contiguous() for part in self._heads()]
+        cache.kv.zero_()  # what a fetch left out must not be there already
 
     def _heads(self) -> tuple[torch.Tensor, ...]:
         """The cache by workers: [2, layers, batch, heads, tokens, head_dim] of each."""
