@@ -141,6 +141,8 @@ def multiply_bfloat16_as_numbers() -> None:
 
 def error(found: torch.Tensor, truth: torch.Tensor, *, slack: float = 1e-5) -> float:
     """The largest error in units of what is allowed: rounding, and ``slack`` times the truth's rms."""
+    if not found.dtype.is_floating_point:
+        return 0.0 if torch.equal(found, truth) else float("inf")
     bound = RELATIVE[found.dtype] * truth.abs() + slack * truth.square().mean().sqrt()
     worst = ((found.double() - truth).abs() / bound).nan_to_num(nan=torch.inf).max()
     return float(worst)
@@ -241,7 +243,9 @@ def order(*, shape: list[int], blocks: list[int], group_m: int) -> float:
     return 0.0 if out.tolist() == wanted else float("inf")
 
 
-def attend(*, shape: list[int], dtype: str, kind: str, tile: list[int], kept: str = "whole") -> float:
+def attend(
+    *, shape: list[int], dtype: str, kind: str, tile: list[int], kept: str = "whole", slope: float = 0.0
+) -> float:
     """Attention by tiles, held against float64 over keys and values as they are kept."""
     batch, heads, kv_heads, q_len, kv_len, head_dim = shape
     given = GEMM_DTYPES[dtype]
@@ -249,18 +253,20 @@ def attend(*, shape: list[int], dtype: str, kind: str, tile: list[int], kept: st
     k, v = (normal(batch, kv_heads, kv_len, head_dim, dtype=given, seed=seed) for seed in (2, 3))
     keeping = Keeping(kept, k, v, page=4, seed=5)
     keeping.hold()
-    mask = Mask(kind, q_len, kv_len)
+    mask = Mask(kind, q_len, kv_len, slope=slope)
     found = Tiled(q, lambda: keeping.now, mask=mask, tile=AttentionTile(*tile))()
     truth = composed(q.double(), *restored(keeping.now, torch.double), mask=mask)()
     return error(found, truth, slack=1e-5 if given == torch.float32 else 2**-6)
 
 
-def few_bits(*, shape: list[int]) -> float:
-    """Fp8 activations times 4-bit weights, held against the numbers that the codes stand for."""
+def few_bits(*, shape: list[int], activations: str = "fp8") -> float:
+    """Activations in fp8 or as computed times 4-bit weights, held against the numbers that the codes stand for."""
     m, n, k = shape
     codes, scale = quantised.packed(normal(n, k, dtype=torch.float32, seed=1))
-    x, step = normal(m, k, dtype=torch.float32, seed=2).to(torch.float8_e4m3fn), torch.tensor(0.5)
-    truth = 0.5 * x.double() @ quantised.unpacked(codes, scale, torch.double).t()
+    x, step = normal(m, k, dtype=torch.float32, seed=2), None
+    if activations == "fp8":
+        x, step = x.to(torch.float8_e4m3fn), torch.tensor(0.5)
+    truth = (1.0 if step is None else 0.5) * x.double() @ quantised.unpacked(codes, scale, torch.double).t()
     return error(quantised.product(x, step, codes, scale, dtype=torch.float32), truth)
 
 

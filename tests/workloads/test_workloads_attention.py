@@ -26,6 +26,8 @@ PAIRS = [
     ),
     Pair("attention.forward", {"kv_heads": 6}, {"kv_heads": 2}, {**GROUPED, "q_len": 1, "backend": "composed"}),
     Pair("attention.forward", {"kv_heads": 6}, {"kv_heads": 2}, {**GROUPED, "q_len": 5, "backend": "composed"}),
+    Pair("attention.forward", {"backend": "composed"}, {"backend": "default"}, {**WINDOWED, "slope": 0.25}),
+    Pair("attention.forward", {"backend": "default"}, {"backend": "composed"}, {**WINDOWED, "q_len": 7, "slope": 0.25}),
     Pair("attention.forward", {"layout": "padded"}, {"layout": "jagged"}, LENGTHS),
 ]
 
@@ -44,6 +46,16 @@ def test_both_sides_of_a_pair_agree_with_each_other_and_with_the_truth(pair: Pai
         truth = {name: array.numpy() for name, array in workload.reference().items()}
         assert differences(found, truth, rtol=1e-4, atol=1e-5) == []
     assert (before.work.flops, before.work.items) == (after.work.flops, after.work.items)
+
+
+def test_a_slope_takes_from_a_score_by_the_distance_of_its_key() -> None:
+    found = Mask("causal", 2, 4, slope=0.5).bias("cpu", torch.float32)
+    assert found.tolist() == [[-1.0, -0.5, 0.0, 0.5], [-1.5, -1.0, -0.5, 0.0]]
+    assert Mask("causal", 2, 4).bias("cpu", torch.float32) is None
+    flat, sloped = (
+        audit(attention.forward(Context(seed=2), **GROUPED, kv_heads=2, slope=s), seed=4) for s in (0.0, 0.25)
+    )
+    assert differences(flat, sloped, rtol=0.1, atol=0.01) == ["out"]
 
 
 @pytest.mark.parametrize("kind", ["none", "causal", "sliding", "document"])

@@ -21,6 +21,16 @@ PAIRS = {
     "bucketed": (Pair("compile.process", {}, {"pad": "bucket"}, {"dynamic": "off", **_LENGTHS}), 3, 1),
     "stance": (Pair("compile.process", {}, {"stance": "eager_on_recompile"}, {"dynamic": "off", **_LENGTHS}), 3, 1),
     "scalar": (Pair("compile.process", {"scalar": "python"}, {"scalar": "tensor"}, {"iterations": 3, **_EAGER}), 2, 1),
+    "offset": (
+        Pair(
+            "compile.process",
+            {"scalar": "python"},
+            {"scalar": "tensor"},
+            {"iterations": 5, "function": "offset_attention", "dynamic": "off", **_EAGER},
+        ),
+        5,
+        1,
+    ),
 }
 
 

@@ -246,3 +246,23 @@ def test_what_the_sending_thread_meets_is_raised_by_whoever_waits_for_it():
 def test_queues_and_confirmations_that_cannot_be_are_refused(side, params, message):
     with pytest.raises(ValueError, match=message):
         side(**params)
+
+
+@pytest.mark.parametrize("transport", ["tcp", "file"])
+def test_an_array_that_is_handed_over_is_the_other_process_s(transport, tmp_path):
+    workload = ipc.handover(Context(seed=3, scratch=tmp_path), transport=transport, size=300_000)
+    try:
+        run(workload)
+        first = audit(workload, seed=5)["received"]
+        assert np.array_equal(first, workload.inputs()["payload"])
+        assert not np.array_equal(first, audit(workload, seed=6)["received"])
+    finally:
+        workload.close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_memory_of_a_gpu_is_not_opened_without_one_nor_odd_bytes_handed_over():
+    with pytest.raises(SkipSide, match="memory of a GPU"):
+        ipc.handover(Context(), transport="cuda_ipc")
+    with pytest.raises(ValueError, match="whole fours"):
+        ipc.handover(Context(), size=10)

@@ -213,7 +213,7 @@ SCENARIOS = [
 def test_a_scenario_asks_for_triton_exactly_when_a_side_uses_it(path: Path) -> None:
     scenario = load_scenario(path)
     given = [{**scenario.shared.params, **side.own.params} for side in scenario.sides]
-    uses = any(params.get("backend") == "triton" for params in given)
+    uses = any(params.get("backend") in ("triton", "fastest") for params in given)
     assert uses == ("triton" in scenario.needs.libraries)
 
 

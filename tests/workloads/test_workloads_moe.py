@@ -10,6 +10,7 @@ from cpu_pairs import audit
 from aiperf.workloads.contract import Context, SkipSide
 from aiperf.workloads.moe import experts, routing
 from aiperf.workloads.moe import workload as moe
+from aiperf.workloads.quant import few_bits
 
 _SMALL = {"tokens": 40, "hidden": 16, "expert_hidden": 24, "experts": 8}
 
@@ -45,6 +46,35 @@ def test_experts_that_are_copied_when_they_are_needed_give_what_resident_ones_gi
         assert far.counters()["fetched_experts"] == len(needed) > 0
         assert torch.equal(near.reference()["out"], far.reference()["out"])
     assert "fetched_experts" not in near.counters()
+
+
+def test_experts_in_4_bits_are_near_and_take_a_quarter_of_the_room(monkeypatch):
+    def product(x, step, codes, scale, *, dtype):
+        assert step is None
+        return (x.float() @ few_bits.unpacked(codes, scale, torch.float32).t()).to(dtype)
+
+    monkeypatch.setattr(few_bits, "product", product)
+    monkeypatch.setattr(experts, "need_triton", lambda device: None)
+    shared = {"tokens": 24, "hidden": 128, "expert_hidden": 256, "experts": 4, "dtype": "bfloat16"}
+    exact, rounded = (moe.layer(Context(seed=3), **shared, expert_bits=bits) for bits in (16, 4))
+    before, after = audit(exact, seed=5), audit(rounded, seed=5)
+    assert exact.checks["rounded"](before, before).value == 0
+    assert 0.05 < exact.checks["rounded"](before, after).value < 0.3
+    bank = experts.Bank.draw(Context(seed=3), experts=2, hidden=128, inner=256, dtype=torch.bfloat16)
+    assert experts.FewBits(bank, device="cpu").nbytes == 2 * 3 * 128 * 256 * 4.25 / 8
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"resident": 2, "hidden": 128, "expert_hidden": 128}, "needs resident -1"),
+        ({"hidden": 128, "expert_hidden": 128, "dtype": "float32"}, "dtype bfloat16"),
+        ({}, "groups of 128"),
+    ],
+)
+def test_experts_in_4_bits_refuse_what_they_cannot_be_combined_with(params, words):
+    with pytest.raises(ValueError, match=words):
+        moe.layer(Context(), **{**_SMALL, "expert_bits": 4, "dtype": "bfloat16", **params})
 
 
 @pytest.mark.parametrize("params", [{"resident": 8}, {"resident": 2, "execution": "dense"}, {"resident": -2}])

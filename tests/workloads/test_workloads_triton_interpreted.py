@@ -23,8 +23,9 @@ from aiperf.workloads.shared.triton_gemm import SEARCHED
 ROOT = Path(__file__).parents[2]
 CHILD = Path(__file__).with_name("interpreted_kernels.py")
 Case = tuple[str, dict[str, Any]]
-BY_TRITON = {"triton", "opaque", "transparent", "flex", "int4_symmetric"}
+BY_TRITON = {"triton", "fastest", "opaque", "transparent", "flex", "int4_symmetric", 4}
 
+USED = ("impl", "backend", "weights", "expert_bits")
 NOT_INTERPRETED = {
     "an autotuned tile": "the autotuner times kernels on a GPU",
     "specialised warps": "warps are specialised by Triton's compiler",
@@ -60,6 +61,7 @@ def odd_sizes() -> dict[str, Case]:
     cases = [*_elementwise(), *_products()]
     cases += [("order", {"shape": [7 * 16 - 3, 3 * 32 - 3], "blocks": [16, 32], "group_m": g}) for g in (1, 2, 4, 16)]
     cases += [*_attention(), *(("few_bits", {"shape": shape}) for shape in ([1, 40, 128], [17, 70, 256], [70, 1, 128]))]
+    cases += [("few_bits", {"shape": [17, 70, 256], "activations": "float"})]
     cases += [("operator", {"transparent": transparent, "n": 3 * 64 + 5, "block": 64}) for transparent in (False, True)]
     return {named(kind, params): (kind, params) for kind, params in cases}
 
@@ -123,6 +125,9 @@ def _attention() -> Iterator[Case]:
         for tile in ([16, 16, 1], [16, 16, 2]):
             shape = [2, 6, 2, 1, 36, 32]
             yield "attend", {"shape": shape, "dtype": dtype, "kind": "none", "tile": tile, "kept": kept}
+    for kind, splits in (("none", 1), ("causal", 1), ("causal", 3)):
+        shape, tile = [2, 4, 2, 13, 37, 16], [16, 16, splits]
+        yield "attend", {"shape": shape, "dtype": "fp32", "kind": kind, "tile": tile, "slope": 0.25}
     yield "attend", {"shape": [1, 1, 1, 1, 1, 16], "dtype": "fp32", "kind": "causal", "tile": [16, 16, 4]}
 
 
@@ -152,6 +157,7 @@ def small(params: dict[str, Any], workload: str) -> dict[str, Any]:
             "page_tokens": 8,
         },
         "quant.linear": {"m": 3, "n": 40, "k": 256},
+        "moe.layer": {"tokens": 8, "hidden": 128, "expert_hidden": 128, "experts": 4},
         "tensor.op": {"n": 3 * params["cols"]} if "cols" in params else flat,
     }[workload]
     return {key: min(value, most[key]) if key in most else value for key, value in kept.items()}
@@ -167,7 +173,7 @@ def asked_by_scenarios() -> dict[str, list[dict[str, Any]]]:
         if "triton" in scenario.needs.libraries:
             cases = expand(scenario, on_gpu=True)
             sides = [side for case in cases for side in case.sides]
-            by_triton = [s for s in sides if BY_TRITON & {s.params.get(key) for key in ("impl", "backend", "weights")}]
+            by_triton = [s for s in sides if BY_TRITON & {s.params.get(k) for k in USED}]
             found[path.stem] = [{"function": s.workload, "params": small(s.params, s.workload)} for s in by_triton]
     return found
 
@@ -175,7 +181,7 @@ def asked_by_scenarios() -> dict[str, list[dict[str, Any]]]:
 def slack(side: dict[str, Any]) -> float:
     """Passes after the product round a 16-bit result again, which near zero is much of it; so do weights of attention.
     A layer in few bits is held against the exact one: its kernel has cases of its own."""
-    if side["function"] == "quant.linear":
+    if side["function"] in ("quant.linear", "moe.layer"):
         return 1.0
     if side["function"] == "attention.forward":
         return 2**-6

@@ -13,12 +13,14 @@ import torch
 
 @dataclass(frozen=True)
 class Mask:
-    """``none``, ``causal``, ``sliding`` (the ``window`` newest keys) or ``document`` (of ``window`` tokens each)."""
+    """``none``, ``causal``, ``sliding`` (the ``window`` newest keys) or ``document`` (of ``window`` tokens each); and
+    what a key's distance takes from its score, by ``slope`` for each position."""
 
     kind: str
     q_len: int
     kv_len: int
     window: int = 0
+    slope: float = 0.0
 
     def __post_init__(self) -> None:
         if self.kind in ("sliding", "document") and self.window < 1:
@@ -55,6 +57,17 @@ class Mask:
         first = self.kv_len - self.q_len
         start = first - self.window + 1 if self.kind == "sliding" else first // self.window * self.window
         return self.kv_len - max(0, start)
+
+    def distance_score(self, query: Any, key: Any) -> Any:
+        """What is added to the score of key number ``key`` for query number ``query``: 0 for its own, else less."""
+        return (key - query - (self.kv_len - self.q_len)) * self.slope
+
+    def bias(self, device: str, dtype: Any) -> Any:
+        """``distance_score`` of all pairs [q_len, kv_len]; None without a slope."""
+        if not self.slope:
+            return None
+        query = torch.arange(self.q_len, device=device)[:, None]
+        return self.distance_score(query, torch.arange(self.kv_len, device=device)[None, :]).to(dtype)
 
     def hidden(self, device: str) -> Any:
         """Boolean [q_len, kv_len], true where a query must not look; None for ``none``."""

@@ -27,11 +27,15 @@ def composed(q: Any, k: Any, v: Any, *, mask: Mask) -> Run:
     together = heads // kv_heads
     hidden = mask.hidden(str(q.device))
     hidden = None if hidden is None else hidden.repeat(together, 1)
+    bias = mask.bias(str(q.device), q.dtype)
+    bias = None if bias is None else bias.repeat(together, 1)
     scale = head_dim**-0.5
 
     def run() -> Any:
         rows = q.reshape(batch, kv_heads, together * q_len, head_dim)
         scores = torch.matmul(rows, k.transpose(-1, -2)) * scale
+        if bias is not None:
+            scores = scores + bias
         if hidden is not None:
             scores = scores.masked_fill(hidden, float("-inf"))
         return torch.matmul(torch.softmax(scores, dim=-1), v).view(q.shape)
@@ -46,12 +50,13 @@ def fused(q: Any, k: Any, v: Any, *, backend: str, mask: Mask) -> Run:
     from torch.nn.functional import scaled_dot_product_attention
 
     pinned = getattr(SDPBackend, _PINNED[backend]) if backend in _PINNED else None
-    causal = mask.kind == "causal" and mask.q_len == mask.kv_len
+    causal = mask.kind == "causal" and mask.q_len == mask.kv_len and not mask.slope
     grouped = {"enable_gqa": True} if q.shape[1] != k.shape[1] else {}
-    bias = None
+    bias = mask.bias(str(q.device), q.dtype)
     if mask.kind != "none" and not causal:
         hidden = mask.hidden(str(q.device))
-        bias = torch.zeros(hidden.shape, dtype=q.dtype, device=q.device).masked_fill_(hidden, float("-inf"))
+        bias = torch.zeros(hidden.shape, dtype=q.dtype, device=q.device) if bias is None else bias
+        bias.masked_fill_(hidden, float("-inf"))
 
     def run() -> Any:
         with sdpa_kernel(pinned) if pinned is not None else contextlib.nullcontext():
@@ -74,12 +79,22 @@ def flex(q: Any, k: Any, v: Any, *, mask: Mask) -> Run:
     compiled = torch.compile(flex_attention, dynamic=False)
     grouped = q.shape[1] != k.shape[1]
     multiprocessors = torch.cuda.get_device_properties(q.device).multi_processor_count
+    added = _distances(mask) if mask.slope else None
     options = decode_options(mask, sequences=q.shape[0] * k.shape[1], multiprocessors=multiprocessors)
 
     def run() -> Any:
-        return compiled(q, k, v, block_mask=blocks, enable_gqa=grouped, kernel_options=options)
+        return compiled(q, k, v, score_mod=added, block_mask=blocks, enable_gqa=grouped, kernel_options=options)
 
     return tried(run, "flex_attention does not compile for these inputs here")
+
+
+def _distances(mask: Mask) -> Callable[..., Any]:
+    """What a key's distance takes from its score, as flex_attention takes it."""
+
+    def added(score: Any, batch: Any, head: Any, query: Any, key: Any) -> Any:
+        return score + mask.distance_score(query, key)
+
+    return added
 
 
 def decode_options(mask: Mask, *, sequences: int, multiprocessors: int) -> dict[str, int]:

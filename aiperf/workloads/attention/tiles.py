@@ -58,9 +58,9 @@ def filled(tile: AttentionTile, *, queries: int, heads: int, kv_len: int, multip
 
 @jit
 def _attend(  # type: ignore[no-untyped-def]
-    q, k, v, out, part, weight, table, rows, q_len, kv_len, share, scale, v_scale, kv_heads,
+    q, k, v, out, part, weight, table, rows, q_len, kv_len, share, scale, v_scale, slope, kv_heads,
     head_dim: tl.constexpr, page: tl.constexpr, block_q: tl.constexpr, block_kv: tl.constexpr, causal: tl.constexpr,
-    splits: tl.constexpr,
+    sloped: tl.constexpr, splits: tl.constexpr,
 ):  # fmt: skip
     head = tl.program_id(1).to(tl.int64)
     row = tl.program_id(0) * block_q + tl.arange(0, block_q)
@@ -86,6 +86,8 @@ def _attend(  # type: ignore[no-untyped-def]
             place = head * kv_len + key
         keys = tl.load(k + place[None, :] * head_dim + column[:, None], mask=inside[None, :], other=0.0)
         scores = tl.dot(queries, keys.to(queries.dtype), input_precision="ieee") * scale
+        if sloped:
+            scores += (key[None, :] - position[:, None]).to(tl.float32) * slope
         seen = inside[None, :]
         if causal:
             seen = seen & (key[None, :] <= position[:, None])
@@ -160,12 +162,12 @@ class Tiled:
         """A new array as q."""
         now, q, mask, tile = self._kept(), self._q, self._mask, self.tile
         out, head_dim, split = torch.empty_like(q), q.shape[3], self._splits > 1
-        scale = head_dim**-0.5 * math.log2(math.e) * now.scales[0]
+        scale, slope = head_dim**-0.5 * math.log2(math.e) * now.scales[0], mask.slope * math.log2(math.e)
         self._compiled = _attend[self._grid](
             q, now.k, now.v, out, self._part if split else out, self._weight if split else out,
             now.table if self._page else out,
-            self._rows, mask.q_len, mask.kv_len, self._share, scale, now.scales[1], self._kv_heads,
-            head_dim, self._page, tile.block_q, tile.block_kv, mask.kind == "causal", self._splits,
+            self._rows, mask.q_len, mask.kv_len, self._share, scale, now.scales[1], slope, self._kv_heads,
+            head_dim, self._page, tile.block_q, tile.block_kv, mask.kind == "causal", mask.slope != 0, self._splits,
             num_warps=tile.num_warps, num_stages=tile.num_stages,
         )  # fmt: skip
         if split:

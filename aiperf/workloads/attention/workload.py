@@ -74,6 +74,7 @@ def forward(
     layout: Literal["contiguous", "padded", "jagged"] = "contiguous",
     mask: Literal["none", "causal", "sliding", "document"] = "causal",
     window: int = 0,
+    slope: float = 0.0,
     dtype: Literal["float32", "bfloat16", "float16"] = "float32",
     kv_kept: Literal["whole", "fp8", "pages", "gathered"] = "whole",
     page_tokens: int = 16,
@@ -87,8 +88,9 @@ def forward(
 
     Queries are at the end of the keys: ``q_len: 1`` is a decoding step. ``kv_heads`` (0: as many as heads) are shared
     by equal groups of heads; with ``kv_distinct`` only so many of them differ and the rest repeat them. ``sliding``
-    sees the ``window`` newest keys, ``document`` those of its own document of ``window`` tokens. ``lengths`` are
-    sequences that attend to themselves without a mask: ``padded`` to the longest, or ``jagged``, one behind the other.
+    sees the ``window`` newest keys, ``document`` those of its own document of ``window`` tokens. A key's score falls by
+    ``slope`` for each position before the query. ``lengths`` are sequences that attend to themselves without a mask:
+    ``padded`` to the longest, or ``jagged``, one behind the other.
 
     Backend ``triton`` is a kernel of our own for mask none and causal: tiles of ``block_q`` queries (0: with
     ``block_kv``, warps and stages chosen from their number and the multiprocessors) against ``block_kv`` keys a step,
@@ -103,19 +105,17 @@ def forward(
     if bool(lengths) != (layout != "contiguous"):
         raise ValueError("lengths need layout padded or jagged, and those layouts need lengths")
     if lengths:
-        if min(lengths) < 1 or mask != "none" or backend != "default" or kv_heads or q_len or kv_kept != "whole":
-            raise ValueError("lengths must be 1 or more, with mask none, backend default, and no q_len or kv_heads")
+        if min(lengths) < 1 or (mask, backend, kv_kept) != ("none", "default", "whole") or kv_heads or q_len or slope:
+            raise ValueError("lengths must be 1 or more, mask none, backend default, and no q_len, kv_heads or slope")
         return _unequal(context, lengths=lengths, layout=layout, heads=heads, head_dim=head_dim, dtype=dtype)
     kv_heads = kv_heads or heads
     distinct = kv_distinct or kv_heads
     if heads % kv_heads or kv_heads % distinct:
-        raise ValueError(
-            f"heads, kv_heads, kv_distinct are {heads}, {kv_heads}, {distinct}; each must divide the one before"
-        )
+        raise ValueError(f"heads {heads}, kv_heads {kv_heads}, kv_distinct {distinct}: each must divide the one before")
     if kv_kept != "whole" and (backend == "triton") != (kv_kept in ("fp8", "pages")):
         raise ValueError("kv_kept fp8 and pages need backend triton, and gathered another one")
     tile = AttentionTile(block_q, block_kv, splits, num_warps, num_stages)
-    seen = Mask(mask, q_len or kv_len, kv_len, window)
+    seen = Mask(mask, q_len or kv_len, kv_len, window, slope)
     shapes = {"q": (batch, heads, seen.q_len, head_dim)} | dict.fromkeys("kv", (batch, kv_heads, kv_len, head_dim))
     way = SimpleNamespace(backend=backend, distinct=distinct, dtype=dtype, kept=kv_kept, page=page_tokens, tile=tile)
     return _equal(context, shapes, seen, way)

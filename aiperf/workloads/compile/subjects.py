@@ -18,7 +18,9 @@ from torch.nn import functional
 from aiperf.workloads.shared import models
 from aiperf.workloads.shared.seeded import own_seed
 
-_WIDTH = {"branch": 0, "elementwise_chain": 0, "elementwise_mlp": 64, "block": 256}
+_WIDTH = {"branch": 0, "elementwise_chain": 0, "elementwise_mlp": 64, "offset_attention": 3 * 64, "block": 256}
+WITH_NUMBER = ("elementwise_mlp", "offset_attention")
+"""Functions that take a number besides."""
 _HEADS = 8
 _GELU = math.sqrt(2 / math.pi)
 
@@ -45,6 +47,14 @@ def _cond(a: Any, b: Any) -> Any:
 def _chain(x: Any) -> Any:
     """The tanh form of GELU as people write it out by hand: eager torch makes a pass over memory for each operation."""
     return 0.5 * x * (1 + torch.tanh(_GELU * (x + 0.044715 * x * x * x)))
+
+
+def _offset_attention(x: Any, offset: Any) -> Any:
+    """Queries, keys and values, one beside the other; of a cache that is not full yet, keys below ``offset`` count."""
+    q, k, v = x.chunk(3, dim=-1)
+    scores = q @ k.t() * q.shape[-1] ** -0.5
+    hidden = torch.arange(len(x), device=x.device) >= offset
+    return torch.softmax(scores.masked_fill(hidden, -math.inf), dim=-1) @ v
 
 
 BRANCHES: dict[str, Callable[..., Any]] = {"break": _break, "where": _where, "cond": _cond}
@@ -100,6 +110,7 @@ def build(name: str, *, variant: str, lengths: list[int], layers: int, device: s
         function: Any = {
             "branch": lambda: BRANCHES[variant],
             "elementwise_chain": lambda: _chain,
+            "offset_attention": lambda: _offset_attention,
             "elementwise_mlp": lambda: ElementwiseMlp(_WIDTH[name]).to(device).eval(),
             "block": lambda: nn.Sequential(*parts).to(device).eval(),
         }[name]()
@@ -108,7 +119,7 @@ def build(name: str, *, variant: str, lengths: list[int], layers: int, device: s
     shapes: dict[str, tuple[int, ...]] = {}
     for number, length in enumerate(lengths):
         for sign in ("positive", "negative") if name == "branch" else ("",):
-            rows = {"elementwise_mlp": (length, _WIDTH[name]), "block": (1, length, _WIDTH[name])}
+            rows = dict.fromkeys(WITH_NUMBER, (length, _WIDTH[name])) | {"block": (1, length, _WIDTH[name])}
             shapes[f"{number}-{length}{sign and '-'}{sign}"] = rows.get(name, (length,))
     arity = 2 if name == "branch" else 1
     cases = {key: tuple(torch.empty(s, device=device) for _ in range(arity)) for key, s in shapes.items()}

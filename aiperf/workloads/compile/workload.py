@@ -21,7 +21,7 @@ from aiperf.workloads.shared.compiler_counts import compiler_counts
 
 _BUCKET = 64
 _DYNAMIC = {"off": False, "auto": None, "on": True, "mark": None}
-_OF_TOKENS = ("elementwise_mlp", "block")
+_OF_TOKENS = (*subjects.WITH_NUMBER, "block")
 _COUNTS = ("graphs", "compiles", "graph_breaks", "graph_skips")
 _SPREAD_OVER = 8
 """Lengths that a spread makes of one."""
@@ -82,7 +82,7 @@ class _Rounds:
         return self._counted if self._asked.anew or self._asked.backend == "none" else compiler_counts(*_COUNTS)
 
     def arguments(self, tensors: tuple[Any, ...], call: int) -> tuple[Any, ...]:
-        """What call number ``call`` gets: tensors padded and marked, and a factor that changes with every call."""
+        """What call number ``call`` gets: tensors padded and marked, and a number that changes with every call."""
         length, longest = tensors[0].shape[self._dim], max(self._asked.lengths)
         if more := _target(length, longest, self._asked.pad) - length:
             tensors = tuple(functional.pad(t, (0, 0) * (t.dim() - 1 - self._dim) + (0, more)) for t in tensors)
@@ -94,8 +94,8 @@ class _Rounds:
         return tensors + self.factor(call)
 
     def factor(self, call: int) -> tuple[Any, ...]:
-        """The factor of elementwise_mlp as the side passes it; nothing for other functions."""
-        if self._asked.function != "elementwise_mlp":
+        """The number that some functions take, as the side passes it; nothing for the others."""
+        if self._asked.function not in subjects.WITH_NUMBER:
             return ()
         value = 2 if self._asked.scalar == "fixed" else call + 2
         if self._asked.scalar == "python":
@@ -154,14 +154,18 @@ def _validate(asked: SimpleNamespace) -> None:
         raise ValueError("function: branch sums its whole input, so it cannot be padded; use pad: none")
     if asked.scope == "block" and function != "block":
         raise ValueError("scope: block compiles layer by layer; it needs function: block")
-    if asked.scalar != "fixed" and function != "elementwise_mlp":
-        raise ValueError("scalar is the factor of function: elementwise_mlp and needs that function")
+    if asked.scalar != "fixed" and function not in subjects.WITH_NUMBER:
+        raise ValueError(
+            f"scalar is the number of functions {' and '.join(subjects.WITH_NUMBER)}, and needs one of them"
+        )
 
 
 def process(
     context: Context,
     *,
-    function: Literal["branch", "elementwise_chain", "elementwise_mlp", "block"] = "elementwise_mlp",
+    function: Literal[
+        "branch", "elementwise_chain", "elementwise_mlp", "offset_attention", "block"
+    ] = "elementwise_mlp",
     variant: Literal["plain", "break", "where", "cond", "mutating"] = "plain",
     backend: Literal["none", "eager", "aot_eager", "inductor"] = "inductor",
     mode: Literal["default", "reduce-overhead"] = "default",
@@ -186,11 +190,11 @@ def process(
     mark`` marks the length of each input; ``pad`` fills up with zeros to the longest length or to a multiple of 64,
     inside the step. ``spread`` of 0 or more makes eight lengths of the one that is given, down to that share less.
     ``owned`` gives each call a copy of its input, which ``variant: mutating`` writes over. ``stance`` applies from the
-    second length on. ``scalar`` passes a factor that changes with every call, as a number or as a tensor.
+    second length on. ``scalar`` passes a number that changes with every call, as one of Python or as a tensor.
 
-    Functions: branch ([length] twice, both ways in turn), elementwise_chain ([length]), elementwise_mlp ([length, 64]),
-    block (``layers`` causal transformer blocks, [1, length, 256]). Items: elements or tokens, without padding. Source:
-    AI Systems Performance Engineering, chapter 14.
+    Functions: branch ([length] twice, both ways in turn), elementwise_chain ([length]), elementwise_mlp ([length, 64]
+    and a factor), offset_attention ([length, 192] and how many keys count), block (``layers`` causal transformer
+    blocks, [1, length, 256]). Items: elements or tokens, without padding. Source: chapters 14 and 18.
     """
     lengths = spread_lengths(lengths[0], spread) if spread >= 0 and len(lengths) == 1 else lengths
     asked = SimpleNamespace(**locals())

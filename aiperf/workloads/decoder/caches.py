@@ -146,18 +146,19 @@ class Static(Contiguous):
         self.position = torch.zeros(1, dtype=torch.long, device=room.device)
 
     def rows(self, count: int) -> Any:
-        """The next positions, on the device."""
-        return self.position + self._place[:count]
+        """The next positions, on the device; kept, so that layers need not find them again."""
+        self._rows = self.position + self._place[:count]
+        return self._rows
 
     def mask(self, count: int) -> Any:
-        """Keys up to each token's own."""
-        return self._place <= self.rows(count)[:, None]
+        """Keys up to each token's own: what is added to scores, as a kernel would make it of a choice in each layer."""
+        hidden = self._place > self.rows(count)[:, None]
+        return torch.zeros(hidden.shape, dtype=self.dtype, device=self.device).masked_fill_(hidden, -torch.inf)
 
     def extend(self, layer: int, k: Any, v: Any) -> tuple[Any, Any]:
-        """Written at the position."""
-        rows = self.rows(k.shape[2])
+        """Written at the positions that ``rows`` gave."""
         for which, new in enumerate((k, v)):
-            self._kv[which, layer].index_copy_(2, rows, new)
+            self._kv[which, layer].index_copy_(2, self._rows, new)
         return self._kv[0, layer], self._kv[1, layer]
 
     def advance(self, count: int) -> None:

@@ -108,8 +108,8 @@ class Decoder:
         device, half = self.embedding.device, self.shape.head_dim // 2
         frequency = _THETA ** (-torch.arange(half, dtype=torch.float32, device=device) / half)
         angle = torch.arange(self.max_tokens, dtype=torch.float32, device=device)[:, None] * frequency
-        angle = torch.cat((angle, angle), dim=1)
-        self.cos, self.sin = (f(angle).to(self.embedding.dtype) for f in (torch.cos, torch.sin))
+        cos, sin = torch.cos(angle), torch.sin(angle)
+        self.cos, self.sin = (torch.cat(x, dim=1).to(self.embedding.dtype) for x in ((cos, cos), (-sin, sin)))
 
     @property
     def device(self) -> Any:
@@ -162,15 +162,11 @@ class Decoder:
         """What the heads of a layer make of ``qkv`` [batch, count, ...] and its cache: [batch, count, width]."""
         heads, kv_heads = self.shape.heads, self.shape.kv_heads
         split = qkv.unflatten(-1, (-1, self.shape.head_dim)).transpose(1, 2)
-        q, k, v = split.split((heads, kv_heads, kv_heads), dim=1)
-        k, v = spot.cache.extend(self._place(index), _rotated(k, spot.cos, spot.sin), v)
+        turned, v = split.split((heads + kv_heads, kv_heads), dim=1)
+        q, k = _rotated(turned, spot.cos, spot.sin).split((heads, kv_heads), dim=1)
+        k, v = spot.cache.extend(self._place(index), k, v)
         mixed = F.scaled_dot_product_attention(
-            _rotated(q, spot.cos, spot.sin),
-            k,
-            v,
-            attn_mask=spot.mask,
-            is_causal=spot.causal,
-            enable_gqa=heads != kv_heads,
+            q, k, v, attn_mask=spot.mask, is_causal=spot.causal, enable_gqa=heads != kv_heads
         )
         return mixed.transpose(1, 2).flatten(2)
 
@@ -234,9 +230,10 @@ class Decoder:
 
 
 def _rotated(x: Any, cos: Any, sin: Any) -> Any:
-    """Rotary positions: pairs of values half a head apart turned by an angle that grows with the position."""
+    """Rotary positions: pairs of values half a head apart turned by an angle that grows with the position. ``sin`` has
+    the sign of each half."""
     first, second = x.chunk(2, dim=-1)
-    return x * cos + torch.cat((-second, first), dim=-1) * sin
+    return torch.addcmul(x * cos, torch.cat((second, first), dim=-1), sin)
 
 
 def draw(

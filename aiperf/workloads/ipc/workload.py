@@ -1,6 +1,7 @@
-"""One process sends messages to another, by a stated transport and flushing rule. Workload: ipc.transfer.
+"""One process sends to another: messages by a stated transport and flushing rule (ipc.transfer, whose sending process
+is sender.py), or an array on a GPU (ipc.handover, device.py).
 
-It has no kernels; the sending process is sender.py. What must not live here: GPUs, timing.
+What must not live here: kernels, timing.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 
 from aiperf.workloads.contract import Context, Size, SkipSide, Work, Workload
 from aiperf.workloads.ipc import sender
+from aiperf.workloads.ipc.device import DeviceReceiver
 from aiperf.workloads.shared.child import Helper, answers, shared_memory
 from aiperf.workloads.shared.seeded import generator
 
@@ -268,3 +270,32 @@ def _in_force(line: socket.socket | None) -> str:
     if line is None:
         return "no socket"
     return "on" if line.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) else "off"
+
+
+def handover(
+    context: Context, *, transport: Literal["tcp", "file", "cuda_ipc"] = "tcp", size: Size = 160 << 20
+) -> Workload:
+    """An array of ``size`` bytes on the GPU of another process into an array of this one, on the same GPU.
+
+    ``tcp``: copied to pinned host memory, sent over a loopback socket, received into pinned memory and copied to the
+    GPU. ``file``: written without fsync instead, and read from the warm page cache. ``cuda_ipc``: set-up opens the
+    other process's memory; once that says that it is ready, one copy on the GPU takes it over. The step waits until the
+    array has arrived. Bytes: the array once. On the CPU both arrays lie in host memory, without ``cuda_ipc``. Source:
+    book chapter 18.
+    """
+    if size < 4 or size % 4:
+        raise ValueError(f"size is {size}; it must be 4 bytes or more, in whole fours")
+    if transport == "cuda_ipc" and not context.on_gpu:
+        raise SkipSide("memory of a GPU is opened by another process; this side runs on the CPU")
+    receiver = DeviceReceiver(context, transport=transport, size=size)
+    receiver.redraw(context.seed)
+    return Workload(
+        step=receiver.step,
+        work=Work(bytes=float(size), items=1, item="arrays"),
+        outputs=lambda: {"received": receiver.received},
+        inputs=lambda: {"payload": receiver.payload},
+        redraw=receiver.redraw,
+        reference=lambda: {"received": receiver.payload},
+        facts={"transport": transport, "processes": "two, on one device"},
+        close=receiver.close,
+    )

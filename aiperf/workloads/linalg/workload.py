@@ -55,7 +55,9 @@ def matmul(
     full_precision: bool = False,
     integers: bool = False,
     sparsity: Literal["none", "pruned", "2:4"] = "none",
-    backend: Literal["torch", "triton", "strassen", "hand_tiled", "hand_mma", "python_loops", "python_tiles"] = "torch",
+    backend: Literal[
+        "torch", "triton", "fastest", "strassen", "hand_tiled", "hand_mma", "python_loops", "python_tiles"
+    ] = "torch",
     pad_to: int = 1,
     rows_per_call: int = 0,
     leaf: int = 1024,
@@ -85,7 +87,8 @@ def matmul(
     call. ``leaf`` ends Strassen's recursion. ``epilogue`` scales C by 1/8, or adds a bias to each row and takes GELU,
     in passes after the product or (``fused_epilogue``) inside Triton's kernel. ``hand_tiled`` and ``hand_mma`` are
     kernels in CUDA C++. ``tune``: Triton's autotuner chooses the tile in set-up, for this shape or for one of 256
-    cubed, or anew in each step; the rest is the Triton kernel's.
+    cubed, or anew in each step; the rest is the Triton kernel's. ``fastest``: set-up times the library's product, too,
+    and keeps whichever is faster.
 
     FLOPs: 2mnk of the unpadded dense product; bytes: A, B and C once, as stored. The named check
     ``relative_frobenius`` is ||C - C_before|| / ||C_before||.
@@ -113,7 +116,7 @@ def matmul(
 def _refuse_contradictions(asked: SimpleNamespace) -> None:
     """Raises ValueError for parameters that no code of this family could honour together."""
     kernel, m, n, k = asked.kernel, asked.m, asked.n, asked.k
-    on_triton = asked.backend == "triton"
+    on_triton = asked.backend in ("triton", "fastest")
     odd = asked.used in _BY_COLUMN
     dtypes_differ = asked.result_dtype != _RESULT_DTYPE[asked.used]
     asks = kernel.persistent or kernel.descriptors or kernel.specialise or kernel.k_per_launch or asked.tune != "none"
@@ -126,6 +129,8 @@ def _refuse_contradictions(asked: SimpleNamespace) -> None:
         and bool(kernel.persistent or asked.fused_epilogue or kernel.k_per_launch),
         "k_per_launch goes with no epilogue": kernel.k_per_launch > 0 and asked.epilogue != "none",
         "fp8 and int8 run on backend torch": odd and asked.backend != "torch",
+        "backend fastest needs tune: autotune and no epilogue": asked.backend == "fastest"
+        and (asked.tune != "autotune" or asked.epilogue != "none"),
         "result_dtype fp32 of 16-bit operands needs backend triton": dtypes_differ and not on_triton,
         "hand_tiled multiplies fp32 and hand_mma fp16, unpadded": asked.backend in hand.DTYPES
         and (asked.used != hand.DTYPES[asked.backend] or asked.pad_to > 1),
@@ -147,7 +152,7 @@ def _refuse_host(asked: SimpleNamespace) -> None:
         raise SkipSide("TF32 is a mode of NVIDIA tensor cores and needs a GPU")
     if asked.used == "fp8" and not on_gpu:
         raise SkipSide("the product of float8 operands needs a GPU")
-    if asked.backend == "triton":
+    if asked.backend in ("triton", "fastest"):
         kernels.need_triton(device)
         lacks = "" if on_gpu else kernels.interpreter_lacks(asked.kernel, dtype=asked.used, tune=asked.tune)
         if lacks:
@@ -230,6 +235,8 @@ def _multiplier(
     """What computes a side's product, and what is to be known of it. May raise SkipSide."""
     if asked.backend == "triton":
         return _by_triton(asked, held)
+    if asked.backend == "fastest":
+        return _fastest(asked, held)
     if asked.sparsity == "2:4":
         kind = type(compressed.weight).__name__
         return products.linear(held.a, lambda: compressed.weight), {"weight": kind}
@@ -282,6 +289,21 @@ def _by_triton(asked: SimpleNamespace, held: _Operands) -> tuple[products.Produc
         return tune_and_run, {}
     facts = kernels.compiled_facts(launch, specialise=kernel.specialise)
     return run, {**facts, "config": dataclasses.asdict(kernel.config)}
+
+
+def _fastest(asked: SimpleNamespace, held: _Operands) -> tuple[products.Product, dict[str, Any]]:
+    """The library's product or the tuned Triton kernel, by the median of their times here with cold caches."""
+    by_library = products.plain(*held.whole, rows=0)
+    by_triton, facts = _by_triton(asked, held)
+
+    def library() -> Any:
+        by_library()
+        return held.out
+
+    ways = {"library": library, "triton": by_triton}
+    took = {name: kernels.median_ms(run) for name, run in ways.items()}
+    chosen = min(took, key=lambda name: took[name])
+    return ways[chosen], {**facts, "chosen": chosen, **{f"{name}_ms": ms for name, ms in took.items()}}
 
 
 def _finished(c: Any, bias: Any, epilogue: str) -> Any:

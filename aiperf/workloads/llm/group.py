@@ -16,7 +16,7 @@ from aiperf.workloads.decoder import caches
 from aiperf.workloads.decoder.model import Shape
 from aiperf.workloads.decoder.offload import Offloaded
 from aiperf.workloads.decoder.pruned import PrunedKv, kept_tokens
-from aiperf.workloads.llm.kept import KeptContext, SentContext
+from aiperf.workloads.llm.kept import KeptContext, ReshardedContext, SentContext
 from aiperf.workloads.shared.seeded import torch_dtype
 
 
@@ -31,7 +31,7 @@ class Group:
     """Rows of the cache that no sequence uses."""
     first: Any = None
     """The token after each prompt, of spare rows too."""
-    kept: KeptContext | SentContext | None = None
+    kept: KeptContext | SentContext | ReshardedContext | None = None
     """Where its context is read back from, if it is."""
 
     def wide(self, rows: Any) -> Any:

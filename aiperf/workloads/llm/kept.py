@@ -1,4 +1,5 @@
-"""A context's keys and values, kept in host memory or in a file or sent through host memory, and read into their cache.
+"""A context's keys and values, kept in host memory, in a file or in another layout, or sent through host memory, and
+read into their cache.
 
 What must not live here: computing them, what to evict.
 """
@@ -64,4 +65,24 @@ class SentContext:
         self._arrived.copy_(self._host, non_blocking=True)
         if self._fp8:
             torch.mul(self._arrived.to(self._cache.kv.dtype), scale, out=self._cache.kv)
+        self._cache.truncate(self._length)
+
+
+class ReshardedContext:
+    """A copy of all that ``cache`` holds as ``ranks`` workers that share its heads leave it: each its own heads'
+    numbers, token by token; put into the order of the cache each time."""
+
+    def __init__(self, cache: Contiguous, *, ranks: int) -> None:
+        self._cache, self._length, self._ranks = cache, cache.length, ranks
+        self._parts = [part.transpose(3, 4).contiguous() for part in self._heads()]
+        cache.kv.zero_()  # what a fetch left out must not be there already
+
+    def _heads(self) -> tuple[torch.Tensor, ...]:
+        """The cache by workers: [2, layers, batch, heads, tokens, head_dim] of each."""
+        return tuple(self._cache.kv.chunk(self._ranks, dim=3))
+
+    def fetch(self) -> None:
+        """Fill the cache with it."""
+        for into, part in zip(self._heads(), self._parts, strict=True):
+            into.copy_(part.transpose(3, 4))
         self._cache.truncate(self._length)

@@ -16,7 +16,7 @@ from aiperf.workloads.decoder import caches, generate, pruned
 from aiperf.workloads.decoder.model import PRESETS, Decoder, Shape, draw
 from aiperf.workloads.decoder.offload import HostLayers
 from aiperf.workloads.llm.group import Group, make_cache, make_groups
-from aiperf.workloads.llm.kept import KeptContext, SentContext
+from aiperf.workloads.llm.kept import KeptContext, ReshardedContext, SentContext
 from aiperf.workloads.llm.neighbours import Neighbours
 from aiperf.workloads.llm.token_times import TokenTimes
 from aiperf.workloads.llm.ways import Ways
@@ -26,6 +26,8 @@ _CONTEXT = 64
 """Tokens that a sequence beside the prefill has already."""
 _SHOWN = 64 << 20
 """Bytes of a cache above which only its last layer, which hangs on all others, is among the outputs."""
+_RANKS = 2
+"""Workers between which a resharded context was split."""
 _CAPTURED = 4
 """Tokens that capturing a graph writes."""
 
@@ -131,8 +133,10 @@ class Generation:
         self.times.seconds()
         self.ways.restart(self.prompts)
 
-    def _kept(self, number: int, group: Group) -> KeptContext | SentContext:
+    def _kept(self, number: int, group: Group) -> KeptContext | SentContext | ReshardedContext:
         assert isinstance(group.cache, caches.Contiguous)
+        if self.asked.context_from == "resharded":
+            return ReshardedContext(group.cache, ranks=_RANKS)
         if self.asked.context_from in ("wire", "wire_fp8"):
             return SentContext(group.cache, fp8=self.asked.context_from == "wire_fp8")
         path = self.asked.context.scratch / f"context-{number}" if self.asked.context_from == "file" else None

@@ -45,7 +45,7 @@ def generate(
     prefill_chunk: int = 0,
     decoding: int = 0,
     decoding_in: Literal["own_pass", "same_pass"] = "own_pass",
-    context_from: Literal["prefill", "host", "file", "wire", "wire_fp8"] = "prefill",
+    context_from: Literal["prefill", "host", "file", "wire", "wire_fp8", "resharded"] = "prefill",
     speculation: Literal["none", "ngram", "draft", "self"] = "none",
     draft_tokens: int = 4,
     draft_layers: int = 1,
@@ -78,7 +78,8 @@ def generate(
 
     ``context_from``: in a prefill, all but the last token's keys and values are read back from host memory or a file
     that set-up wrote, instead of computed; or sent by another cache on the device through host memory (``wire``), in
-    fp8 with one scale (``wire_fp8``).
+    fp8 with one scale (``wire_fp8``); or put in order from the halves that two workers, each with half of the heads,
+    left on this device token by token (``resharded``).
 
     ``keep_prompt``: this share of a prompt is computed: the ``newest`` tokens behind ten that stand for a summary, or,
     after ``prune_after`` layers, those to which the last token pays most ``attention``. ``lost_after`` so many new

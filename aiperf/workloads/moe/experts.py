@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,8 +15,10 @@ import torch.distributed as dist
 from torch.nn import functional
 
 from aiperf.workloads.contract import Context
+from aiperf.workloads.quant import few_bits
 from aiperf.workloads.shared.queues import Queues, fork, join
 from aiperf.workloads.shared.seeded import empty, fill_normal
+from aiperf.workloads.shared.triton_gemm import need_triton
 
 _STREAMS = 8
 _FP8_MOST = 448.0
@@ -121,6 +124,33 @@ class Swapped:
             getattr(self._place, name)[0].copy_(getattr(self._far, name)[expert], non_blocking=True)
         self.fetched += 1
         return self._place.run_one(0, rows)
+
+
+class FewBits:
+    """All experts of a bank on the device in 4 bits, with a scale for each 128 neighbours of a row; a Triton kernel
+    multiplies rows as they are by the codes. Raises SkipSide where Triton cannot run."""
+
+    def __init__(self, bank: Bank, *, device: Any) -> None:
+        need_triton(str(device))
+        self._kept = [
+            [few_bits.packed(weight[expert].to(device)) for weight in (bank.up, bank.gate, bank.down)]
+            for expert in range(bank.count)
+        ]
+        self.count = bank.count
+
+    def run_one(self, expert: int, rows: Any) -> Any:
+        """Rows through one expert."""
+        up, gate, down = (partial(self._times, *kept) for kept in self._kept[expert])
+        return down(functional.silu(up(rows)) * gate(rows))
+
+    @staticmethod
+    def _times(codes: Any, scale: Any, rows: Any) -> Any:
+        return few_bits.product(rows.contiguous(), None, codes, scale, dtype=rows.dtype)
+
+    @property
+    def nbytes(self) -> int:
+        """Of codes and scales."""
+        return sum(int(part.nbytes) for expert in self._kept for kept in expert for part in kept)
 
 
 @dataclass(frozen=True)

@@ -98,6 +98,7 @@ def layer(
     gate_bias: float = 0.0,
     replicas: int = 0,
     resident: int = -1,
+    expert_bits: Literal[16, 4] = 16,
     execution: Literal["loop", "streams", "grouped", "dense"] = "loop",
     exchange: Literal["none", "blocking"] = "none",
     parts: int = 1,
@@ -116,7 +117,8 @@ def layer(
     on one thread. The tokens go in ``parts``, of which one travels while the experts run the one before; ``wire: fp8``
     sends rows in that format, each with a scale of its own. The last rank also holds the first ``replicas`` experts,
     the most popular ones of a skewed router, and gets every second of their rows. Only the first ``resident`` experts
-    (-1: all) stay on the device; the others are copied from host memory when a token needs them.
+    (-1: all) stay on the device; the others are copied from host memory when a token needs them. With ``expert_bits``
+    4 all stay, rounded, with a scale for each 128 weights.
 
     Outputs: the mixed rows in order, the experts of each token, by how many each was handled, and some of the tokens,
     for the check. FLOPs: 2 x 3 x hidden x expert_hidden for each token and expert that it goes to, over all ranks.
@@ -143,11 +145,16 @@ def _workload(asked: SimpleNamespace, ranks: int) -> Workload:
     context, hidden, tokens, experts, top_k = asked.context, asked.hidden, asked.tokens, asked.experts, asked.top_k
     on_gpu, kind = context.on_gpu, getattr(torch, asked.dtype)
     x = empty(context, (tokens, hidden), kind)
-    far, sizes = asked.resident >= 0, {"experts": experts, "hidden": hidden, "inner": asked.expert_hidden}
+    far, sizes = (
+        asked.resident >= 0 or asked.expert_bits == 4,
+        {"experts": experts, "hidden": hidden, "inner": asked.expert_hidden},
+    )
     bank = running.Bank.draw(context, **sizes, dtype=kind, host=far)
     seats = running.Seats(experts, ranks, asked.replicas)
     mine: Any = bank.share(context.rank if ranks > 1 else 0, seats)
-    if far:
+    if asked.expert_bits == 4:
+        mine = running.FewBits(bank, device=x.device)
+    elif far:
         mine = running.Swapped(bank, resident=asked.resident, device=x.device)
     places = routing.capacity_of(tokens, experts, top_k, asked.capacity)
     router = _Router.draw(asked, places)
@@ -214,6 +221,10 @@ def _check(asked: SimpleNamespace) -> None:
         raise ValueError(f"a capacity factor of {capacity} leaves too few places; it must be 1 or more, or 0 for none")
     if asked.resident != -1 and (not 0 <= asked.resident < experts or asked.execution != "loop" or exchange != "none"):
         raise ValueError("resident must be -1 (all) or below experts, with execution loop and no exchange")
+    if asked.expert_bits == 4 and (asked.resident != -1 or asked.execution != "loop" or exchange != "none"):
+        raise ValueError("expert_bits 4 needs resident -1, execution loop and no exchange")
+    if asked.expert_bits == 4 and (asked.dtype != "bfloat16" or asked.hidden % 128 or asked.expert_hidden % 128):
+        raise ValueError("expert_bits 4 needs dtype bfloat16, and hidden and expert_hidden in groups of 128")
     if asked.gate_bias < 0 or (asked.gate_bias and capacity):
         raise ValueError("gate_bias must be 0 or more, and needs capacity: 0")
     if asked.execution == "dense" and (capacity or exchange != "none"):

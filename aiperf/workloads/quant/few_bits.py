@@ -1,4 +1,4 @@
-"""A product of fp8 activations with 4-bit weights as a Triton kernel: codes become fp8 in registers.
+"""A product of activations with 4-bit weights as a Triton kernel: codes become numbers of their type in registers.
 
 What must not live here: rounding of weights and activations (schemes.py), products of torch, timing.
 """
@@ -45,7 +45,7 @@ def unpacked(codes: Any, scale: Any, dtype: Any) -> Any:
 @jit
 def _multiply(  # type: ignore[no-untyped-def]
     x, codes, scale, x_scale, out, m, n, k,
-    group: tl.constexpr, block_m: tl.constexpr, block_n: tl.constexpr,
+    group: tl.constexpr, block_m: tl.constexpr, block_n: tl.constexpr, scaled: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0) * block_m + tl.arange(0, block_m)
     column = tl.program_id(1) * block_n + tl.arange(0, block_n)
@@ -65,7 +65,8 @@ def _multiply(  # type: ignore[no-untyped-def]
         total += part * each[None, :]
         x_at += group
         w_at += group // 2
-    total = total * tl.load(x_scale)
+    if scaled:
+        total = total * tl.load(x_scale)
     out_at = out + row[:, None].to(tl.int64) * n + column[None, :]
     tl.store(out_at, total.to(out.dtype.element_ty), mask=there & wanted)
 
@@ -76,12 +77,14 @@ def tile_of(m: int) -> tuple[int, int, int, int]:
 
 
 def product(x: Any, step: Any, codes: Any, scale: Any, *, dtype: Any) -> Any:
-    """X [m, k] in fp8 with its scale, times ``packed`` weights [n, k]: a new [m, n]."""
+    """X [m, k], in fp8 with its scale or, with None, as it was computed, times ``packed`` weights [n, k]: a new
+    [m, n]."""
     (m, k), n = x.shape, len(codes)
     out = torch.empty((m, n), dtype=dtype, device=x.device)
     rows, columns, warps, stages = tile_of(m)
     grid = (-(-m // rows), -(-n // columns))
     _multiply[grid](
-        x, codes, scale, step, out, m, n, k, GROUP, rows, columns, num_warps=warps, num_stages=stages
+        x, codes, scale, scale if step is None else step, out, m, n, k, GROUP, rows, columns, step is not None,
+        num_warps=warps, num_stages=stages,
     )  # fmt: skip
     return out

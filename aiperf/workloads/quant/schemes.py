@@ -16,7 +16,9 @@ from aiperf.workloads.quant.few_bits import GROUP as GROUP
 from aiperf.workloads.shared.tried import attempt, tried
 from aiperf.workloads.shared.triton_gemm import need_triton
 
-_PRODUCTS = (("int8", "int8"), ("fp8", "fp8"), ("int4", "float"), ("int4_symmetric", "fp8"))
+_PRODUCTS = (
+    ("int8", "int8"), ("fp8", "fp8"), ("int4", "float"), ("int4_symmetric", "float"), ("int4_symmetric", "fp8"),
+)  # fmt: skip
 """(weights, activations) that a product takes as they are."""
 INT4_GROUPS = {"own": GROUP, "tensor": 256, "row": 256, "block32": 32}
 """Granularity of int4 -> neighbours for which torch's product is given a scale and a zero."""
@@ -135,8 +137,8 @@ def product(
     taken: Callable[[], Any], weight: Callable[[], Stored], scale: Callable[[], Any], *, activations: str
 ) -> Callable[[], Any]:
     """``taken`` [m, k] times the stored weight, by a product that reads it as it is stored; a new [m, n]. Raises
-    ValueError unless ``activations`` is int8 or fp8 as the weight, float beside int4, or fp8 beside int4_symmetric, and
-    SkipSide where there is no such product."""
+    ValueError unless ``activations`` is int8 or fp8 as the weight, float beside int4, or float or fp8 beside
+    int4_symmetric, and SkipSide where there is no such product."""
     kind = weight().kind
     if (kind, activations) not in _PRODUCTS:
         raise ValueError(
@@ -159,8 +161,10 @@ def product(
         return multiply(x, stored.packed, x.shape[1] // len(stored.scale), stored.scale)
 
     def by_few_bits() -> Any:
-        x, stored, step = taken(), weight(), scale()
-        return few_bits.product(rounded(x, step, "fp8"), step, stored.codes, stored.scale, dtype=x.dtype)
+        x, stored = taken(), weight()
+        step = scale() if activations == "fp8" else None
+        codes = x if step is None else rounded(x, step, "fp8")
+        return few_bits.product(codes, step, stored.codes, stored.scale, dtype=x.dtype)
 
     if kind == "int4_symmetric":
         need_triton(str(taken().device))

@@ -48,13 +48,13 @@ def linear(
 
     ``float`` is bfloat16 on a GPU and beside 4-bit weights, else float32. Weights are rounded to nearest in set-up:
     int8 with a scale a row, fp8 (e4m3) with one scale, int4 with scale and zero for each 128 neighbours, or with a
-    scale alone (``int4_symmetric``), which a Triton kernel of our own multiplies with fp8 activations. Activations
-    are rounded in the step, with one scale: ``static`` is the largest value seen in set-up, ``dynamic`` is sought anew
-    in each step, ``delayed`` is the largest of 1024 steps before, to which the step adds its own. Rows may come in
+    scale alone (``int4_symmetric``), which a Triton kernel of our own multiplies with activations of either kind.
+    These are rounded in the step, with one scale: ``static`` is the largest value seen in set-up, ``dynamic`` is sought
+    anew in each step, ``delayed`` is the largest of 1024 steps before, to which the step adds its own. Rows may come in
     ``pieces`` of equal size, one after the other, growing to ``drift`` times the size from the first row to the last:
     then ``static`` is the largest value of the first piece, and ``sliding`` that of the two pieces before, anew for
-    each. ``fused`` multiplies
-    what is stored; otherwise it is turned back into floats by passes of their own. ``compiled``: by torch.compile.
+    each. ``fused`` multiplies what is stored; otherwise it is turned back into floats by passes of their own.
+    ``compiled``: by torch.compile.
 
     ``granularity`` other than its own: int8 with one scale, int4 with one for the tensor, a row or 32 neighbours;
     int8 with one for 32 neighbours, if not ``fused``.

@@ -232,6 +232,11 @@ def product(a: Any, b: Any, c: Any, bias: Any, *, kernel: Kernel) -> Callable[[]
     return run
 
 
+def median_ms(run: Callable[[], Any]) -> float:
+    """The median time of a call on the GPU, with cold caches, as Triton's benchmark takes it."""
+    return float(triton.testing.do_bench(run, return_mode="median"))
+
+
 def interpreter_lacks(kernel: Kernel, *, dtype: str, tune: str) -> str:
     """What of this product Triton's interpreter leaves out or gets wrong, as a sentence; empty when it does it all."""
     if tune != "none":
