@@ -16,14 +16,11 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 demo: install
 	$(BIN)/aiperf run --suite demo --no-peaks --results $(RESULTS)
 
-# What judges processes by the clock has the machine to itself; the rest shares it.
-ALONE := $(patsubst %,tests/launch/test_launch_%.py,pair_times command command_energy energy slicing) tests/workloads/test_workloads_serve_times.py
-# One more than there are cores: tests also wait.
+# One more than there are cores: tests also wait. What judges processes by the clock comes last and alone (tests/forks.py).
 JOBS := $(shell echo $$(($$(nproc) + 1)))
 
 test: install
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(addprefix --ignore=,$(ALONE))
-	$(BIN)/python -m pytest $(ALONE)
+	$(BIN)/python -m pytest --processes $(JOBS)
 
 # Whether the check of every scenario that needs no GPU notices broken sides; takes minutes.
 test-library: install
