@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 RESULTS ?= results
 
-.PHONY: install demo test test-library test-cheaters test-kernels test-gpu test-slurm test-browser check bench docs clean
+.PHONY: install demo test test-long test-library test-cheaters test-kernels test-gpu test-slurm test-browser check bench docs clean
 
 install: $(VENV)/.installed
 
@@ -20,7 +20,11 @@ demo: install
 JOBS := $(shell echo $$(($$(nproc) + 1)))
 
 test: install
-	$(BIN)/python -m pytest --processes $(JOBS)
+	$(BIN)/python -m pytest --processes $(JOBS) -m "not long"
+
+# Simulations of statistics by the hundred, and every shipped reference run concluded again.
+test-long: install
+	$(BIN)/python -m pytest --processes $(JOBS) -m long
 
 # Whether the check of every scenario that needs no GPU notices broken sides; takes minutes.
 test-library: install

@@ -59,6 +59,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "alone: judges processes by the clock, so that nothing may run beside it")
+    config.addinivalue_line("markers", "long: simulated statistics or recorded runs, for make test-long")
 
 
 @pytest.hookimpl(tryfirst=True)
