@@ -16,15 +16,18 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 demo: install
 	$(BIN)/aiperf run --suite demo --no-peaks --results $(RESULTS)
 
-# One more than there are cores: tests also wait. What judges processes by the clock comes last and alone (tests/forks.py).
+# What judges processes by the clock has the machine to itself; the rest shares it.
+ALONE := $(patsubst %,tests/launch/test_launch_%.py,pair_times command command_energy energy slicing) tests/workloads/test_workloads_serve_times.py
+# One more than there are cores: tests also wait.
 JOBS := $(shell echo $$(($$(nproc) + 1)))
 
 test: install
-	$(BIN)/python -m pytest --processes $(JOBS) -m "not long"
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not long" --durations 12 $(addprefix --ignore=,$(ALONE))
+	$(BIN)/python -m pytest $(ALONE)
 
-# Simulations of statistics by the hundred, and every shipped reference run concluded again.
+# Rarer simulations of statistics, and the verdicts of all shipped reference runs but the small ones.
 test-long: install
-	$(BIN)/python -m pytest --processes $(JOBS) -m long
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m long
 
 # Whether the check of every scenario that needs no GPU notices broken sides; takes minutes.
 test-library: install

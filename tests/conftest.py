@@ -37,10 +37,6 @@ def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-def pytest_addoption(pluginmanager: pytest.PytestPluginManager) -> None:
-    pluginmanager.import_plugin("forks")
-
-
 def pytest_configure() -> None:
     """Keep compiled modules where the environment forbids to write them: hundreds of processes start in the tests. Let
     threads of libraries sleep that have nothing to do: others want the CPU. And look for garbage seldom: in this
@@ -61,6 +57,16 @@ def pytest_sessionfinish() -> None:
     """What is left goes with the process: pytest would look through it for garbage ten times."""
     gc.freeze()
     atexit.register(gc.unfreeze)  # libraries look after that whether their objects went
+
+
+def _leave(own: int) -> None:
+    """Leave a million objects as they are, once all else is done at the end of a process whose status nobody asks."""
+    if os.getpid() == own:
+        os._exit(0)
+
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    atexit.register(_leave, os.getpid())  # what is registered first is called last
 
 
 @pytest.fixture(scope="session", autouse=True)

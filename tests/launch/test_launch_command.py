@@ -28,8 +28,6 @@ from aiperf.launch.trial import CommandPlan, Trial, choose
 from aiperf.records import Case, Check, Failure, Pair, ProgramMetric, Side
 from aiperf.settings import Limits, Precision, Settings
 
-pytestmark = pytest.mark.alone
-
 PROGRAMS = Path(__file__).parents[1] / "programs"
 CPU = (max(os.sched_getaffinity(0)),)
 QUICK = Settings(precision=Precision(side_seconds=0.2), limits=Limits(command=20))

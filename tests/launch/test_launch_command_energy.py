@@ -27,8 +27,6 @@ from aiperf.launch.trial import CommandPlan, Trial
 from aiperf.records import Case, Check, EnergyReading, Failure, Needs, Pair, Side
 from aiperf.settings import Limits, Precision, Settings
 
-pytestmark = pytest.mark.alone
-
 SETTINGS = Settings(energy_seconds=5.0)
 IDLE_WATTS = 100.0
 QUEUED = CommandPlan(False, "a test", 1, False, ())

@@ -20,8 +20,6 @@ from aiperf.protocol.messages import TurnReply, TurnRequest
 from aiperf.records import Case, Check, Measure, Sample, Side
 from aiperf.settings import Limits, Precision, Settings
 
-pytestmark = pytest.mark.alone
-
 SETTINGS = Settings(energy_seconds=5.0)
 IDLE_WATTS = 100.0
 

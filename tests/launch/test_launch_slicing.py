@@ -18,8 +18,6 @@ from aiperf.launch.environment import program_environment
 from aiperf.launch.program import Launcher, Program
 from aiperf.launch.slicing import Starter, run_sliced
 
-pytestmark = pytest.mark.alone
-
 PROGRAMS = Path(__file__).parents[1] / "programs"
 CPU = (max(os.sched_getaffinity(0)),)
 TURNS = 3_000_000

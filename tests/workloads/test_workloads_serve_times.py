@@ -12,8 +12,6 @@ from aiperf.workloads.serve.client import Endpoint, send
 from aiperf.workloads.serve.metrics import latency
 from aiperf.workloads.serve.trace import Arrival
 
-pytestmark = pytest.mark.alone
-
 
 def test_latency_of_a_server_below_the_rate_grows_with_its_queue(tmp_path: Path) -> None:
     arrivals = [Arrival(0.05 * number, "a b", 2) for number in range(8)]
