@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 RESULTS ?= results
 
-.PHONY: install demo test test-library test-cheaters test-kernels test-gpu test-slurm test-browser check bench docs clean
+.PHONY: install demo test test-long test-library test-cheaters test-kernels test-gpu test-slurm test-browser check bench docs clean
 
 install: $(VENV)/.installed
 
@@ -22,8 +22,12 @@ ALONE := $(patsubst %,tests/launch/test_launch_%.py,pair_times command command_e
 JOBS := $(shell echo $$(($$(nproc) + 1)))
 
 test: install
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(addprefix --ignore=,$(ALONE))
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not long" --durations 12 $(addprefix --ignore=,$(ALONE))
 	$(BIN)/python -m pytest $(ALONE)
+
+# Rarer simulations of statistics, and the verdicts of all shipped reference runs but the small ones.
+test-long: install
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m long
 
 # Whether the check of every scenario that needs no GPU notices broken sides; takes minutes.
 test-library: install

@@ -106,6 +106,7 @@ def test_whole_sessions_through_the_real_path_agree_with_the_table(mu, sd, word,
     assert {s.rule for r, s, _ in found if r.verdict.word == word} == {"verdict"}
 
 
+@pytest.mark.long
 def test_an_effect_on_the_threshold_is_seldom_decided_and_never_the_wrong_way():
     found = production(300, mu=TWO, sd=0.01)
     words = [r.verdict.word for r, _, _ in found]
@@ -115,6 +116,7 @@ def test_an_effect_on_the_threshold_is_seldom_decided_and_never_the_wrong_way():
     assert {s.rule for r, s, _ in found if r.verdict.word == "inconclusive"} <= {"precision", "max_pairs"}
 
 
+@pytest.mark.long
 def test_drift_and_position_make_no_false_verdicts_in_a_and_a():
     found = production(300, mu=0.0, sd=0.02, position=0.01, drift=0.005)
     flagged = [r for r, _, _ in found if r.verdict.word in ("improved", "regressed")]

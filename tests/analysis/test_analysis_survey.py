@@ -114,6 +114,7 @@ def test_two_of_eight_are_named_as_well_for_the_reference_does_not_follow_them(m
     assert sessions([(3,), (6,)], metric, slow={3: 0.1, 6: 0.1}) >= 95
 
 
+@pytest.mark.long
 def test_two_of_sixteen_are_named_by_what_pairs_measure_too():
     assert sessions([(3,), (6,)], "all_reduce", nodes=16, slow={3: 0.1, 6: 0.1}) >= 95
 
@@ -125,12 +126,14 @@ def test_a_healthy_fleet_is_left_alone():
     assert words.count("ok") > 0.75 * len(words)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("host", "starts"), [(Calm, 0.15), (Busy, 0.0), (Busy, 0.15)])
 def test_a_healthy_fleet_is_left_alone_whatever_comes_with_a_start_and_lasts_for_a_while(host, starts):
     judged = [verdicts(seed, starts=starts, host=host) for seed in range(SESSIONS)]
     assert sum(any(one.word == "slow" for one in each) for each in judged) <= 5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("metric", METRICS)
 def test_a_slow_node_is_named_on_a_busy_host_too(metric):
     assert sessions([(3,)], metric, slow={3: 0.1}, starts=0.01) >= 95
@@ -151,6 +154,7 @@ def test_readings_of_a_single_launch_name_nobody():
     assert max(deficits, key=deficits.get) == (3,)
 
 
+@pytest.mark.long
 def test_a_slow_link_between_two_good_nodes_is_named_as_a_link():
     assert sessions([(1, 4)], "all_reduce", link={(1, 4): 0.2}) >= 95
 
@@ -179,6 +183,7 @@ def test_batches_of_more_than_two_nodes_accuse_nobody_and_are_told_by_their_size
     assert found["all_reduce"][2] == median(one.seconds for one in pairs if len(one.nodes) == 2)
 
 
+@pytest.mark.long
 def test_a_deficit_about_as_large_as_the_threshold_is_undecided():
     judged = [judge(session(seed, slow={2: 0.03}), NODES, threshold=0.03) for seed in range(SESSIONS)]
     words = [one.word for each in judged for one in each if (one.metric, one.nodes) == ("gemm", (2,))]
@@ -191,6 +196,7 @@ def test_of_two_nodes_the_slower_one_is_named_by_what_each_measures_alone():
     assert slow_ones(judged, "all_reduce") == [], "what they measure together says nothing about which of them it is"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("nodes", [3, 5, 6, 7])
 def test_a_small_healthy_fleet_is_left_alone_too(nodes):
     judged = [verdicts(seed, nodes) for seed in range(SESSIONS)]
@@ -214,6 +220,7 @@ def holds(seed: int, nodes: int = NODES, **fleet: float) -> bool:
     )
 
 
+@pytest.mark.long
 def test_the_intervals_of_a_session_hold_the_truth_all_together():
     # Of 7 nodes 96 of 100 in 300 other sessions; the first 100 alone hold 91, which chance does now and then.
     tried = {6: SESSIONS, 7: 2 * SESSIONS, 8: SESSIONS}
@@ -221,6 +228,7 @@ def test_the_intervals_of_a_session_hold_the_truth_all_together():
     assert min(held.values()) >= 0.93, held
 
 
+@pytest.mark.long
 def test_the_intervals_hold_of_fleets_whose_links_differ_little_or_much():
     assert sum(holds(seed, links=0.0) for seed in range(SESSIONS)) >= 0.93 * SESSIONS
     # Links that differ by more than the readings' errors leave them a little too narrow: 90 of 100 in 300 sessions.

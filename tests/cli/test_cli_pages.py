@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 import typer
 from cli_user import CHECKOUT, User
+from nursery import MEETS
 
 from aiperf.cli.main import COMMANDS, app
+from tests.recipes.recipes_made import survey_in_small
 
 PAGES = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *sorted((CHECKOUT / "docs").glob("*.md"))]
 STANDS_FOR = {
@@ -127,7 +129,12 @@ def runnable() -> list[str]:
 
 
 @pytest.mark.parametrize("command", runnable())
-def test_a_command_of_the_pages_runs(command: str, folder: Path, tmp_path: Path) -> None:
+def test_a_command_of_the_pages_runs(
+    command: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if command.startswith("survey"):
+        survey_in_small(monkeypatch)
+        monkeypatch.setenv(MEETS, "1")
     user = User(tmp_path if command.startswith("new ") else folder)
     words = argv(command)
     words[-1] = {"new NAME": "another", "show NAME": "./tiny.yaml"}.get(command, words[-1])

@@ -91,7 +91,7 @@ def test_what_makes_the_numbers_worthless_makes_the_verdict_invalid(
 def test_a_client_that_cannot_keep_its_schedule_voids_its_pairs_and_after_three_the_case_is_unfit(user: User) -> None:
     path = written(user, "rushed", before="--slots 500", after="--slots 500")
     text = (user.folder / "rushed.yaml").read_text(encoding="utf-8")
-    user.write("rushed.yaml", text.replace("rate: 40, requests: 16", "rate: 900000, requests: 1600"))
+    user.write("rushed.yaml", text.replace("rate: 40, requests: 16", "rate: 900000, requests: 400"))
     done = user.runs(path)
     assert done.code == 6, done.out + done.err
     record = user.record("rushed")

@@ -17,20 +17,14 @@ from aiperf.recipes.survey import SurveyRequest, run_survey
 from aiperf.records import Side
 from aiperf.records.surveyed import PAIR_METRIC
 from aiperf.store.surveys import read_survey
-from tests.recipes.recipes_made import make_settings
+from tests.recipes.recipes_made import make_settings, survey_in_small
 
 pytestmark = pytest.mark.usefixtures("ranks_meet")
 
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A battery of the same sides that takes a tenth of the time."""
-    sizes = {"copy": {"way": "copy", "size": 8 << 20}, "gemm": {"n": 256}}
-    sizes |= {"disk": {"own": True, "size": 1 << 20, "block": 1 << 18}}
-    alone = tuple(Side(side.name, workload=side.workload, params=sizes[side.name]) for side in survey_module._ALONE)
-    monkeypatch.setattr(survey_module, "_ALONE", alone)
-    monkeypatch.setitem(survey_module._TOGETHER, PAIR_METRIC, {"size": 256 << 10, "backend": "gloo"})
-    monkeypatch.setattr(survey_module, "_SAMPLE_S", 0.004)
+    survey_in_small(monkeypatch)
 
 
 HOST = replace(read_host(), gpus=())
