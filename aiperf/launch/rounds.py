@@ -5,6 +5,7 @@ What must not live here: starting processes, and statistics.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -35,8 +36,11 @@ _FEWEST_LONG_ROUNDS = 2
 _LONG_TURN = 0.5
 
 
+_CALM, _CALMEST = 0.03, 0.25
+"""Share of a turn spent on waiting for CPUs, of which nobody knows how much went on at the same time; share of a side's
+turns, those with the shortest waits, that are looked at even where they waited longer."""
 _LITTLE_HIDDEN = 0.1
-"""Share of a side's turns that hide less than the one that stands for it."""
+"""Share of these turns that hide less than the one that stands for the side."""
 _SEEN_AGAIN, _MOST_FRESH = 12, 12
 """Single iterations on known and on new inputs in a pair, at most."""
 _FEWEST_FRESH = 3
@@ -73,14 +77,20 @@ class WitnessedTurn:
     """From the request to the last reply."""
     hidden_s: float
     """The part that neither the side's own readings and what it did beside them nor waiting for a CPU account for."""
+    waited_s: float = 0.0
+    """Waiting for CPUs outside of the readings, this process's and the side's, which may have overlapped."""
 
 
 def witness(turns: Sequence[WitnessedTurn]) -> dict[str, float]:
     """``turn_s`` and ``hidden_s`` of a turn of which little is hidden compared with the side's others; empty without
-    turns. A busy host hides much of many turns, but a clock that is too slow hides as much of each."""
+    turns. A busy host hides much of many turns, a clock that is too slow as much of each. Of turns that waited little
+    it is known best."""
     if not turns:
         return {}
-    by_share = sorted(turns, key=lambda turn: turn.hidden_s / max(turn.seconds, 1e-9))
+    by_wait = sorted(turns, key=lambda turn: turn.waited_s / max(turn.seconds, 1e-9))
+    calm = sum(turn.waited_s <= _CALM * turn.seconds for turn in turns)
+    clear = by_wait[: max(calm, math.ceil(_CALMEST * len(turns)))]
+    by_share = sorted(clear, key=lambda turn: turn.hidden_s / max(turn.seconds, 1e-9))
     typical = by_share[int(_LITTLE_HIDDEN * len(by_share))]
     return {"turn_s": typical.seconds, "hidden_s": typical.hidden_s}
 
@@ -232,16 +242,22 @@ def _turn(
     played: Played, gang: Gang, side: str, index: int, turn: TurnPlan, settings: Settings, wall_too: bool
 ) -> None:
     request = TurnRequest(side, turn.reentry, turn.samples, turn.iterations, wall_too)
-    here, there = queued_s("thread-self"), gang.queued_s()
-    began = perf_counter()
-    replies = gang.command(request, limit=settings.limits.measure)
+    here = sending = 0.0
+
+    def sent() -> None:
+        nonlocal here, sending
+        here, sending = queued_s("thread-self"), perf_counter() - began
+
+    there, began = gang.queued_s(), perf_counter()
+    replies = gang.command(request, limit=settings.limits.measure, sent=sent)
     lasted = perf_counter() - began
     # Where others have the CPUs, this process and the side's wait for them. What the side waits while it reads its
-    # clock is in its readings already.
+    # clock is in its readings already; what this process waits once its request is out, the side works meanwhile.
     here, there = queued_s("thread-self") - here, gang.queued_s() - there
-    waited = here + max(0.0, there - min(reply.queued_s for reply in replies))
     accounted = max(sum(reply.wall) + (reply.wall_block or 0.0) + reply.other_s for reply in replies)
-    played.turns.setdefault(side, []).append(WitnessedTurn(lasted, lasted - accounted - waited))
+    there = max(0.0, there - min(reply.queued_s for reply in replies))
+    hidden = lasted - max(sending, accounted + there) - here
+    played.turns.setdefault(side, []).append(WitnessedTurn(lasted, hidden, sending + there + here))
     played.samples += [
         Sample(side, index, i, turn.iterations, wall, device) for i, (wall, device) in enumerate(_slowest(replies))
     ]
