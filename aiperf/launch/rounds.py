@@ -44,6 +44,8 @@ _LITTLE_HIDDEN = 0.1
 _SEEN_AGAIN, _MOST_FRESH = 12, 12
 """Single iterations on known and on new inputs in a pair, at most."""
 _FEWEST_FRESH = 3
+_PAIRS_WITH_SINGLES = 6
+"""On a busy host most readings of a pair can be of no use."""
 _FRESH_SHARE, _FRESH_S = 0.06, 0.02
 """Of a side's measured time that they may take, once the fewest are done; seconds that they may take of any."""
 _LONGEST_FRESH_S = 0.25
@@ -116,9 +118,11 @@ def plan_audits(count: int, secret: str, *, pair: int, single: bool) -> tuple[Au
     return tuple(Audit(draw.randrange(1, 2**31), 1 if single or i < 2 else 2, (pair + i) % 2) for i in range(count))
 
 
-def fresh_seeds(secret: str) -> tuple[int, ...]:
+def fresh_seeds(secret: str, *, pair: int = 0) -> tuple[int, ...]:
     """Seeds of the inputs of single iterations, from the pair's secret: one, then itself and new ones in random
-    order."""
+    order; none where earlier pairs have shown enough."""
+    if pair >= _PAIRS_WITH_SINGLES:
+        return ()
     draw = random.Random(f"{secret}-fresh")
     known, *new = draw.sample(range(1, 2**31), 1 + _MOST_FRESH)
     order = [known] * _SEEN_AGAIN + new
@@ -194,7 +198,8 @@ def play_rounds(
                     for wall, device in _slowest(replies)
                 ]
                 done[side] += lead + audit.iterations
-    for side in order if probed is not None else ():
+    # Of launches of the same sides those with all the audits of the precision show enough of that.
+    for side in order if probed is not None and len(audits) > 1 else ():
         turn_of.begins(side)
         with spent.on("audits"):
             played.wide[side] = _wide(gangs[side], side, fresh[-1], settings)
