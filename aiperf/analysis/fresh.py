@@ -28,6 +28,9 @@ STANDARD_ERRORS = 4.0
 LEAST_ERROR = 0.01
 FEW = 2.0
 """A spread from so many readings is taken as twice as large: it may as well be too small."""
+SCATTERING_PAIRS, NORMAL = 6, 1.86
+"""Pairs from which on their scatter says how far off the median may be, and its standard error in normal noise: 1.4826
+by 1.2533 of the median deviation, by the root of their number."""
 LEAST_SECONDS = 1e-6
 """A difference in time below the resolution of the clocks says nothing."""
 BATCH_SHARE, BATCH_LEAST_S = 0.45, 20e-6
@@ -177,7 +180,18 @@ def _side(pairs: Sequence[Pair], name: str, look: _Look, fewest: int) -> _Both |
     by_medians = [statistics.median(both[0]) - statistics.median(both[1]) for both in logs]
     penalty = min(statistics.median(by_pair), statistics.median(by_medians))
     few = 1 + FEW / min(sum(len(both[i]) for both in logs) for i in (0, 1))
-    return _Both(fresh, again, few * math.sqrt(squares) / len(logs), penalty, _typical(by_pair))
+    error = min(few * math.sqrt(squares) / len(logs), _error(by_pair))
+    return _Both(fresh, again, error, penalty, _typical(by_pair))
+
+
+def _error(by_pair: Sequence[float]) -> float:
+    """Standard error of the median of pairs by how they scatter; unknown of few. One of a pair's own readings counts
+    in it no more than another, however late it came."""
+    if len(by_pair) < SCATTERING_PAIRS:
+        return math.inf
+    middle = statistics.median(by_pair)
+    deviation = NORMAL * statistics.median(abs(each - middle) for each in by_pair)
+    return (1 + 2 * FEW / len(by_pair)) * deviation / math.sqrt(len(by_pair))
 
 
 def _typical(values: Sequence[float]) -> float:

@@ -24,7 +24,8 @@ def test_a_run_of_the_library_accuses_nobody(tmp_path: Path, capsys: pytest.Capt
     shutil.copytree(REFERENCE / RUN, tmp_path / RUN)
     code, line = counted(capsys, [tmp_path])
     assert code == 0
-    assert line.startswith("5 sessions of 5 cases") and ": 0 accused," in line
+    assert line.startswith("5 sessions of 5 cases")
+    assert ": 0 accused," in line
 
 
 @pytest.mark.parametrize(("word", "accused"), [("invalid", 5), ("improved", 0)])
