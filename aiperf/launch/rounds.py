@@ -48,8 +48,9 @@ _PAIRS_WITH_SINGLES = 6
 """On a busy host most readings of a pair can be of no use."""
 _FRESH_SHARE, _FRESH_S = 0.06, 0.02
 """Of a side's measured time that they may take, once the fewest are done; seconds that they may take of any."""
-_LONGEST_FRESH_S = 0.25
-"""Longer iterations are audited only: a few more of them would lengthen a pair by too much."""
+_LONGEST_FRESH_S, _LONGEST_LATER_S = 0.25, 2.5e-3
+"""Longer iterations are audited only, and in later pairs not timed one by one: a few more of them would lengthen a pair
+by too much."""
 
 
 @dataclass
@@ -170,7 +171,8 @@ def play_rounds(
     draw = random.Random(f"{seed}-rounds")
     audited = _by_round(audits, rounds, draw)
     scheduled = any(turn.rounds for turn in turns.values())
-    probed = _fresh_round(turns, rounds, draw) if fresh and not scheduled else None
+    fully = len(audits) > 1
+    probed = _fresh_round(turns, rounds, draw, fully=fully) if fresh and not scheduled else None
     played = Played([], {side: [] for side in order})
     steps = {side: turns[side].reentry + turns[side].iterations * (turns[side].samples + wall_too) for side in order}
     done = dict.fromkeys(order, 0)
@@ -199,7 +201,7 @@ def play_rounds(
                 ]
                 done[side] += lead + audit.iterations
     # Of launches of the same sides those with all the audits of the precision show enough of that.
-    for side in order if probed is not None and len(audits) > 1 else ():
+    for side in order if probed is not None and fully else ():
         turn_of.begins(side)
         with spent.on("audits"):
             played.wide[side] = _wide(gangs[side], side, fresh[-1], settings)
@@ -298,10 +300,10 @@ def _by_round(audits: Sequence[Audit], rounds: int, draw: random.Random) -> dict
     return found
 
 
-def _fresh_round(turns: Mapping[str, TurnPlan], rounds: int, draw: random.Random) -> int | None:
+def _fresh_round(turns: Mapping[str, TurnPlan], rounds: int, draw: random.Random, *, fully: bool) -> int | None:
     """The round after whose turns single iterations are timed; None where they are too long."""
     longest = max(turn.seconds / max(1, turn.samples * turn.iterations + turn.reentry) for turn in turns.values())
-    return draw.randrange(rounds) if longest <= _LONGEST_FRESH_S else None
+    return draw.randrange(rounds) if longest <= (_LONGEST_FRESH_S if fully else _LONGEST_LATER_S) else None
 
 
 def _fresh(gang: Gang, side: str, seeds: tuple[int, ...], settings: Settings) -> FreshReply:

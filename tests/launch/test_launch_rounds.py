@@ -220,6 +220,16 @@ def test_long_iterations_are_not_timed_one_by_one() -> None:
     assert not any(isinstance(request, FreshRequest) for request, _ in log)
 
 
+@pytest.mark.parametrize(("seconds", "timed"), [(0.05, True), (0.07, False)])
+def test_later_pairs_time_short_iterations_alone_and_ask_for_no_large_inputs(seconds: float, timed: bool) -> None:
+    turn = TurnPlan(reentry=4, samples=3, iterations=7, seconds=seconds)
+    played, _ = play(audits=1, turn=turn)
+    assert bool(played.fresh) == timed
+    assert not played.wide
+    assert fresh_seeds("a", pair=5)
+    assert fresh_seeds("a", pair=6) == ()
+
+
 def test_ranks_that_must_stay_in_step_time_the_same_number_of_single_iterations() -> None:
     alone, together = (play(ranks=ranks)[1] for ranks in (1, 2))
     assert all(r.seconds > 0 for r, _ in alone if isinstance(r, FreshRequest | WideRequest))
