@@ -171,8 +171,7 @@ def play_rounds(
     draw = random.Random(f"{seed}-rounds")
     audited = _by_round(audits, rounds, draw)
     scheduled = any(turn.rounds for turn in turns.values())
-    fully = len(audits) > 1
-    probed = _fresh_round(turns, rounds, draw, fully=fully) if fresh and not scheduled else None
+    probed = _fresh_round(turns, rounds, draw, fully=len(audits) > 1) if fresh and not scheduled else None
     played = Played([], {side: [] for side in order})
     steps = {side: turns[side].reentry + turns[side].iterations * (turns[side].samples + wall_too) for side in order}
     done = dict.fromkeys(order, 0)
@@ -200,8 +199,7 @@ def play_rounds(
                     for wall, device in _slowest(replies)
                 ]
                 done[side] += lead + audit.iterations
-    # Of launches of the same sides those with all the audits of the precision show enough of that.
-    for side in order if probed is not None and fully else ():
+    for side in order if probed is not None and len(audits) > 1 else ():
         turn_of.begins(side)
         with spent.on("audits"):
             played.wide[side] = _wide(gangs[side], side, fresh[-1], settings)
@@ -301,7 +299,8 @@ def _by_round(audits: Sequence[Audit], rounds: int, draw: random.Random) -> dict
 
 
 def _fresh_round(turns: Mapping[str, TurnPlan], rounds: int, draw: random.Random, *, fully: bool) -> int | None:
-    """The round after whose turns single iterations are timed; None where they are too long."""
+    """The round after whose turns single iterations are timed; None where they are too long. ``fully``: in a pair that
+    has all the audits of the precision."""
     longest = max(turn.seconds / max(1, turn.samples * turn.iterations + turn.reentry) for turn in turns.values())
     return draw.randrange(rounds) if longest <= (_LONGEST_FRESH_S if fully else _LONGEST_LATER_S) else None
 
