@@ -28,6 +28,9 @@ STANDARD_ERRORS = 4.0
 LEAST_ERROR = 0.01
 FEW = 2.0
 """A spread from so many readings is taken as twice as large: it may as well be too small."""
+SCATTERING_PAIRS, NORMAL = 6, 1.86
+"""Pairs from which on their scatter says how far off the median may be, and its standard error in normal noise: 1.4826
+by 1.2533 of the median deviation, by the root of their number."""
 LEAST_SECONDS = 1e-6
 """A difference in time below the resolution of the clocks says nothing."""
 BATCH_SHARE, BATCH_LEAST_S = 0.45, 20e-6
@@ -42,24 +45,21 @@ drawn anew lost 0.31 of an advantage at most, looked at 1,552 times in the refer
 
 @dataclass(frozen=True)
 class _Both:
-    """One side's iterations, natural logarithms of seconds, means over the pairs."""
+    """One side's iterations, natural logarithms of seconds, medians over the pairs: on a busy host, those of one pair
+    may be of no use."""
 
     fresh: float
     again: float
     error: float
     """Standard error of fresh - again."""
 
-    by_medians: float
-    """fresh - again by the medians of each pair, not by the lower quartiles: of a few readings both scatter, by chance
-    seldom to the same side."""
+    penalty: float
+    """fresh - again by the lower quartiles of each pair or by its medians, whichever is less: of a few readings both
+    scatter, by chance seldom to the same side."""
 
     in_most: float
     """fresh - again that nearly every pair shows: what the host does to all readings of one pair, as where it takes the
     page cache away, another pair does not repeat."""
-
-    @property
-    def penalty(self) -> float:
-        return min(self.fresh - self.again, self.by_medians)
 
     @property
     def penalty_s(self) -> float:
@@ -175,11 +175,23 @@ def _side(pairs: Sequence[Pair], name: str, look: _Look, fewest: int) -> _Both |
     if len(logs) < fewest:
         return None
     squares = sum(_spread(values) ** 2 / len(values) for both in logs for values in both)
-    fresh, again = (statistics.fmean(_typical(both[i]) for both in logs) for i in (0, 1))
-    by_medians = statistics.fmean(statistics.median(both[0]) - statistics.median(both[1]) for both in logs)
-    few = 1 + FEW / min(sum(len(both[i]) for both in logs) for i in (0, 1))
+    fresh, again = (statistics.median(_typical(both[i]) for both in logs) for i in (0, 1))
     by_pair = [_typical(both[0]) - _typical(both[1]) for both in logs]
-    return _Both(fresh, again, few * math.sqrt(squares) / len(logs), by_medians, _typical(by_pair))
+    by_medians = [statistics.median(both[0]) - statistics.median(both[1]) for both in logs]
+    penalty = min(statistics.median(by_pair), statistics.median(by_medians))
+    few = 1 + FEW / min(sum(len(both[i]) for both in logs) for i in (0, 1))
+    error = min(few * math.sqrt(squares) / len(logs), _error(by_pair))
+    return _Both(fresh, again, error, penalty, _typical(by_pair))
+
+
+def _error(by_pair: Sequence[float]) -> float:
+    """Standard error of the median of pairs by how they scatter; unknown of few. One of a pair's own readings counts
+    in it no more than another, however late it came."""
+    if len(by_pair) < SCATTERING_PAIRS:
+        return math.inf
+    middle = statistics.median(by_pair)
+    deviation = NORMAL * statistics.median(abs(each - middle) for each in by_pair)
+    return (1 + 2 * FEW / len(by_pair)) * deviation / math.sqrt(len(by_pair))
 
 
 def _typical(values: Sequence[float]) -> float:

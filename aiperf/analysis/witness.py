@@ -22,27 +22,28 @@ HIDDEN_SHARE = 0.08
 MORE_THAN_OTHERS = 0.05
 """Of a turn, beyond the seconds that another side's turns hide: what keeps a host from answering keeps every side
 from it, in short turns and in long ones."""
-FEWEST_PAIRS, FEW = 4, 0.1
+FEWEST_PAIRS, FEW, USUAL = 4, 0.1, 0.75
 """A busy host, above all one that takes CPUs from a virtual machine, hides much of some turns, of whichever side; so
-nearly every pair of one side (all but a tenth of them) has to hide more than nearly every pair of the other one. By
-chance every one of four does so in one of 70 cases."""
+nearly every pair of one side (all but a tenth of them) has to hide more than the other side does, in the same pair and
+in three of four pairs. By chance every one of four does so in one of 70 cases."""
 SMALL_SHARE, OF_ADVANTAGE = 0.045, 0.5
 """A smaller hidden share counts, too, where it makes up half of what the side seems to be faster; not by the clock of a
 GPU, where honest sides hide as much."""
+
+Turn = tuple[float, float]
+"""Seconds of a turn, and of its hidden part."""
 
 
 def hidden_note(pairs: Sequence[Pair], case: Case, side: str) -> Note | None:
     """The finding that the turns of ``side`` last longer than its readings say, in its pairs by far more than in those
     of another side; None where they do not, or where too few turns were witnessed."""
-    seen = {name: _seen(pairs, name) for name in (s.name for s in case.sides)}
-    mine, others = seen.pop(side), [turns for turns in seen.values() if len(turns) >= FEWEST_PAIRS]
-    if len(mine) < FEWEST_PAIRS or not others:
+    mine, names = _seen(pairs, side), [s.name for s in case.sides if s.name != side]
+    others = [both for name in names if len(both := _in_both(mine, _seen(pairs, name))) >= FEWEST_PAIRS]
+    if not others:
         return None
-    turn, hidden = mine[int(FEW * len(mine))]
+    turn, hidden = sorted(mine.values(), key=lambda each: each[1])[int(FEW * len(mine))]
     messages = MESSAGES_S.get(case.measure.clock, MESSAGES_S["wall"])
-    # Less than nothing is hidden where children waited for a CPU while the side did not.
-    other = max(0.0, min(turns[-1 - int(FEW * len(turns))][1] for turns in others))
-    more = (hidden - other) / turn
+    more = max(_more(both) for both in others)
     small = more > SMALL_SHARE and hidden > messages and case.measure.clock != "device"
     decides = small and more > OF_ADVANTAGE * _advantage(pairs, case, side)
     if (hidden <= messages + HIDDEN_SHARE * turn or more <= MORE_THAN_OTHERS) and not decides:
@@ -64,8 +65,21 @@ def _advantage(pairs: Sequence[Pair], case: Case, side: str) -> float:
     return math.log(max(others) / own) if max(others) > own else math.inf
 
 
-def _seen(pairs: Sequence[Pair], name: str) -> list[tuple[float, float]]:
-    """Seconds of a turn, and of its hidden part: of each pair, the smallest hidden part first."""
-    runs = (side_run(pair, name) for pair in valid(pairs))
-    found: list[Mapping[str, float]] = [run.witness for run in runs if run is not None and "turn_s" in run.witness]
-    return sorted(((each["turn_s"], each["hidden_s"]) for each in found if each["turn_s"] > 0), key=lambda x: x[1])
+def _seen(pairs: Sequence[Pair], name: str) -> dict[int, Turn]:
+    """Pair -> seconds of a turn of a side in it, and of its hidden part."""
+    runs = ((pair.index, side_run(pair, name)) for pair in valid(pairs))
+    found: dict[int, Mapping[str, float]] = {index: run.witness for index, run in runs if run and run.witness}
+    return {i: (each["turn_s"], each["hidden_s"]) for i, each in found.items() if each.get("turn_s", 0.0) > 0}
+
+
+def _in_both(mine: Mapping[int, Turn], theirs: Mapping[int, Turn]) -> list[tuple[Turn, Turn]]:
+    # Less than nothing is hidden where children waited for a CPU while the side did not.
+    return [(turn, (theirs[i][0], max(0.0, theirs[i][1]))) for i, turn in mine.items() if i in theirs]
+
+
+def _more(both: Sequence[tuple[Turn, Turn]]) -> float:
+    """The share of a turn that one side hides beyond another one: in nearly every pair beyond what that side hides in
+    the same pair, and beyond what it hides in three of four."""
+    usual = sorted(hidden for _, (_, hidden) in both)[int(USUAL * len(both))]
+    shares = [(hidden - max(other, usual)) / turn for (turn, hidden), (_, other) in both]
+    return sorted(shares)[int(FEW * len(shares))]

@@ -13,7 +13,7 @@ import selectors
 import signal
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -242,9 +242,11 @@ class Gang:
         """Wait until every rank takes requests. Raises LaunchFailed."""
         self._collect(ReadyReply, "start", limit)
 
-    def command(self, request: WorkerRequest[R], *, limit: float) -> list[R]:
-        """Send a request to every rank and wait for every reply, by rank. Raises LaunchFailed, LaunchSkipped."""
+    def command(self, request: WorkerRequest[R], *, limit: float, sent: Callable[[], object] = lambda: None) -> list[R]:
+        """Send a request to every rank, call ``sent`` and wait for every reply, by rank. Raises LaunchFailed,
+        LaunchSkipped."""
         self.send(request)
+        sent()
         replies = self.collect(type(request), limit=limit)
         for rank, reply in zip(self._ranks, replies, strict=True):
             if fault := reply.fault(request):

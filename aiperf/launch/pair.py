@@ -267,8 +267,7 @@ class _Session:
             turns,
             names,
             audits,
-            # Of launches of the same sides those with all the audits of the precision show enough.
-            fresh=fresh_seeds(self._secret) if len(audits) > 1 else (),
+            fresh=fresh_seeds(self._secret, pair=self._index) if audits else (),
             seed=self._seed,
             settings=self._settings,
             clock=self._case.measure.clock,

@@ -5,6 +5,7 @@ What must not live here: starting processes, and statistics.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -35,15 +36,21 @@ _FEWEST_LONG_ROUNDS = 2
 _LONG_TURN = 0.5
 
 
+_CALM, _CALMEST = 0.03, 0.25
+"""Share of a turn spent on waiting for CPUs, of which nobody knows how much went on at the same time; share of a side's
+turns, those with the shortest waits, that are looked at even where they waited longer."""
 _LITTLE_HIDDEN = 0.1
-"""Share of a side's turns that hide less than the one that stands for it."""
+"""Share of these turns that hide less than the one that stands for the side."""
 _SEEN_AGAIN, _MOST_FRESH = 12, 12
 """Single iterations on known and on new inputs in a pair, at most."""
 _FEWEST_FRESH = 3
+_PAIRS_WITH_SINGLES = 6
+"""On a busy host most readings of a pair can be of no use."""
 _FRESH_SHARE, _FRESH_S = 0.06, 0.02
 """Of a side's measured time that they may take, once the fewest are done; seconds that they may take of any."""
-_LONGEST_FRESH_S = 0.25
-"""Longer iterations are audited only: a few more of them would lengthen a pair by too much."""
+_LONGEST_FRESH_S, _LONGEST_LATER_S = 0.25, 2.5e-3
+"""Longer iterations are audited only, and in later pairs not timed one by one: a few more of them would lengthen a pair
+by too much."""
 
 
 @dataclass
@@ -73,14 +80,20 @@ class WitnessedTurn:
     """From the request to the last reply."""
     hidden_s: float
     """The part that neither the side's own readings and what it did beside them nor waiting for a CPU account for."""
+    waited_s: float = 0.0
+    """Waiting for CPUs outside of the readings, this process's and the side's, which may have overlapped."""
 
 
 def witness(turns: Sequence[WitnessedTurn]) -> dict[str, float]:
     """``turn_s`` and ``hidden_s`` of a turn of which little is hidden compared with the side's others; empty without
-    turns. A busy host hides much of many turns, but a clock that is too slow hides as much of each."""
+    turns. A busy host hides much of many turns, a clock that is too slow as much of each. Of turns that waited little
+    it is known best."""
     if not turns:
         return {}
-    by_share = sorted(turns, key=lambda turn: turn.hidden_s / max(turn.seconds, 1e-9))
+    by_wait = sorted(turns, key=lambda turn: turn.waited_s / max(turn.seconds, 1e-9))
+    calm = sum(turn.waited_s <= _CALM * turn.seconds for turn in turns)
+    clear = by_wait[: max(calm, math.ceil(_CALMEST * len(turns)))]
+    by_share = sorted(clear, key=lambda turn: turn.hidden_s / max(turn.seconds, 1e-9))
     typical = by_share[int(_LITTLE_HIDDEN * len(by_share))]
     return {"turn_s": typical.seconds, "hidden_s": typical.hidden_s}
 
@@ -106,9 +119,11 @@ def plan_audits(count: int, secret: str, *, pair: int, single: bool) -> tuple[Au
     return tuple(Audit(draw.randrange(1, 2**31), 1 if single or i < 2 else 2, (pair + i) % 2) for i in range(count))
 
 
-def fresh_seeds(secret: str) -> tuple[int, ...]:
+def fresh_seeds(secret: str, *, pair: int = 0) -> tuple[int, ...]:
     """Seeds of the inputs of single iterations, from the pair's secret: one, then itself and new ones in random
-    order."""
+    order; none where earlier pairs have shown enough."""
+    if pair >= _PAIRS_WITH_SINGLES:
+        return ()
     draw = random.Random(f"{secret}-fresh")
     known, *new = draw.sample(range(1, 2**31), 1 + _MOST_FRESH)
     order = [known] * _SEEN_AGAIN + new
@@ -156,7 +171,7 @@ def play_rounds(
     draw = random.Random(f"{seed}-rounds")
     audited = _by_round(audits, rounds, draw)
     scheduled = any(turn.rounds for turn in turns.values())
-    probed = _fresh_round(turns, rounds, draw) if fresh and not scheduled else None
+    probed = _fresh_round(turns, rounds, draw, fully=len(audits) > 1) if fresh and not scheduled else None
     played = Played([], {side: [] for side in order})
     steps = {side: turns[side].reentry + turns[side].iterations * (turns[side].samples + wall_too) for side in order}
     done = dict.fromkeys(order, 0)
@@ -184,7 +199,7 @@ def play_rounds(
                     for wall, device in _slowest(replies)
                 ]
                 done[side] += lead + audit.iterations
-    for side in order if probed is not None else ():
+    for side in order if probed is not None and len(audits) > 1 else ():
         turn_of.begins(side)
         with spent.on("audits"):
             played.wide[side] = _wide(gangs[side], side, fresh[-1], settings)
@@ -232,16 +247,22 @@ def _turn(
     played: Played, gang: Gang, side: str, index: int, turn: TurnPlan, settings: Settings, wall_too: bool
 ) -> None:
     request = TurnRequest(side, turn.reentry, turn.samples, turn.iterations, wall_too)
-    here, there = queued_s("thread-self"), gang.queued_s()
-    began = perf_counter()
-    replies = gang.command(request, limit=settings.limits.measure)
+    here = sending = 0.0
+
+    def sent() -> None:
+        nonlocal here, sending
+        here, sending = queued_s("thread-self"), perf_counter() - began
+
+    there, began = gang.queued_s(), perf_counter()
+    replies = gang.command(request, limit=settings.limits.measure, sent=sent)
     lasted = perf_counter() - began
     # Where others have the CPUs, this process and the side's wait for them. What the side waits while it reads its
-    # clock is in its readings already.
+    # clock is in its readings already; what this process waits once its request is out, the side works meanwhile.
     here, there = queued_s("thread-self") - here, gang.queued_s() - there
-    waited = here + max(0.0, there - min(reply.queued_s for reply in replies))
     accounted = max(sum(reply.wall) + (reply.wall_block or 0.0) + reply.other_s for reply in replies)
-    played.turns.setdefault(side, []).append(WitnessedTurn(lasted, lasted - accounted - waited))
+    there = max(0.0, there - min(reply.queued_s for reply in replies))
+    hidden = lasted - max(sending, accounted + there) - here
+    played.turns.setdefault(side, []).append(WitnessedTurn(lasted, hidden, sending + there + here))
     played.samples += [
         Sample(side, index, i, turn.iterations, wall, device) for i, (wall, device) in enumerate(_slowest(replies))
     ]
@@ -277,10 +298,11 @@ def _by_round(audits: Sequence[Audit], rounds: int, draw: random.Random) -> dict
     return found
 
 
-def _fresh_round(turns: Mapping[str, TurnPlan], rounds: int, draw: random.Random) -> int | None:
-    """The round after whose turns single iterations are timed; None where they are too long."""
+def _fresh_round(turns: Mapping[str, TurnPlan], rounds: int, draw: random.Random, *, fully: bool) -> int | None:
+    """The round after whose turns single iterations are timed; None where they are too long. ``fully``: in a pair that
+    has all the audits of the precision."""
     longest = max(turn.seconds / max(1, turn.samples * turn.iterations + turn.reentry) for turn in turns.values())
-    return draw.randrange(rounds) if longest <= _LONGEST_FRESH_S else None
+    return draw.randrange(rounds) if longest <= (_LONGEST_FRESH_S if fully else _LONGEST_LATER_S) else None
 
 
 def _fresh(gang: Gang, side: str, seeds: tuple[int, ...], settings: Settings) -> FreshReply:

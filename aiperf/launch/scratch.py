@@ -72,10 +72,10 @@ class Scratch:
         return self.path
 
     def restore(self) -> None:
-        """Make the folder again if it is gone: a side may have removed it. Raises OSError."""
+        """Make the folder again if it is gone: a side may have removed it, or all of the area. Raises OSError."""
         if not self.path.is_dir():
             self._unlock()
-            self.path.mkdir(mode=0o700)
+            self.path.mkdir(mode=0o700, parents=True)
             self._lock = _locked(self.path)
 
     def close(self) -> None:

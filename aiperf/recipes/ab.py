@@ -33,6 +33,7 @@ from aiperf.scenario.program_metrics import (
     typed_metrics,
 )
 from aiperf.settings import Settings
+from aiperf.store.codec import as_stored
 from aiperf.store.read import StoredRun
 from aiperf.units import InvalidValue
 
@@ -120,7 +121,8 @@ def _as_begun(case: Case, earlier: StoredRun, *, named: bool) -> Case:
         what = f"{earlier.folder.name} is no run of aiperf ab that began to measure."
         raise usage(what, "Name a run of aiperf ab.", where="--resume")
     asked = ("sides", "measure", "check", "needs", *(["id"] if named else []))
-    differing = [name for name in asked if getattr(found, name) != getattr(case, name)]
+    kept = as_stored(case)
+    differing = [name for name in asked if getattr(found, name) != getattr(kept, name)]
     if differing:
         what = f"{earlier.folder.name} compared other programs, or was asked otherwise ({', '.join(differing)})."
         raise usage(what, "Give the options that it began with, or start a new run.", where="--resume")

@@ -15,7 +15,8 @@ from functools import cache
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from aiperf.errors import AiperfError, usage
-from aiperf.records import SCHEMA_VERSION, CaseRecord, RunRecord
+from aiperf.records import SCHEMA_VERSION, Case, CaseRecord, RunRecord
+from aiperf.store.masking import masked
 from aiperf.store.migrate import FIRST_VERSION, migrated
 
 T = TypeVar("T")
@@ -44,6 +45,11 @@ def decode_case(data: bytes, *, where: str = "") -> CaseRecord:
 def decode_run(data: bytes, *, where: str = "") -> RunRecord:
     """RunRecord from its JSON. Raises CorruptRecord, or UserError for a newer schema version."""
     return _load(RunRecord, data, where)
+
+
+def as_stored(case: Case) -> Case:
+    """The case as a record of it reads: without secrets."""
+    return decode_case(encode_case(CaseRecord(case=case, status="measured"))).case
 
 
 def number(value: float) -> float | None:
@@ -80,7 +86,7 @@ def dump_json(value: Any) -> bytes:
 
 
 def _dump(record: CaseRecord | RunRecord) -> bytes:
-    return dump_json(record)
+    return dump_json(masked(to_plain(record)))
 
 
 def _load(kind: type[T], data: bytes, where: str) -> T:

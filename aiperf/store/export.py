@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, TextIO
 from aiperf.errors import UserError, usage
 from aiperf.records import RunRecord
 from aiperf.records.profiled import Profile
+from aiperf.store.cells import inert
 from aiperf.store.light import Light
 from aiperf.store.parquet import write_batches
 from aiperf.store.profiles import read_profiles
@@ -196,7 +197,7 @@ def _write_text(out: TextIO, form: str, columns: _Columns, batches: _Batches) ->
 def _csv_cell(value: Any) -> Any:
     if isinstance(value, bool):
         return str(value).lower()
-    return repr(value) if isinstance(value, float) else "" if value is None else value
+    return repr(value) if isinstance(value, float) else "" if value is None else inert(value)
 
 
 @contextlib.contextmanager

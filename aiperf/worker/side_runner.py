@@ -31,6 +31,8 @@ _STRAY_SHARE = 0.2
 _HALF, _LONG_S = 0.5, 20e-3
 """Share of the time of single iterations that those on known inputs may take; a step that is not made once more before
 each of them."""
+_LARGEST = 1 << 63
+"""Whole numbers from here on can be stored in no column."""
 _KEEP_BYTES = {"bitwise": 64 << 20, "tolerance": 2 << 30, "named": 2 << 30, "none": 0}
 """Outputs kept for the comparison; a bitwise one needs them only to say where they differ."""
 
@@ -322,6 +324,8 @@ class SideRunner:
         amounts = {"bytes": work.bytes, "flops": work.flops, "items": work.items, "item": work.item}
         by_peak = {"peaks": dict(work.peaks), "maybe_cached": dict(work.maybe_cached)}
         counters = dict(self.workload.counters()) if self.workload.counters is not None else {}
+        if huge := sorted(n for n, v in counters.items() if isinstance(v, int) and abs(v) >= _LARGEST):
+            raise ValueError(f"counters() returned a {huge[0]} that 64 bits do not hold")
         faults = dict(self.workload.faults()) if self.workload.faults is not None else {}
         facts = dict(self.workload.facts)
         if isinstance(self.clock, DeviceClock):

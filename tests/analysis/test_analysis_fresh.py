@@ -72,6 +72,22 @@ def test_honest_sides_with_a_true_advantage_are_not_found(noise: float) -> None:
     assert sum(one is not None for one in flagged) <= 3
 
 
+@pytest.mark.parametrize(("known", "who"), [(5e-4, "after"), (1e-3, None)])
+def test_readings_that_a_neighbour_took_the_cpu_from_hide_nobody_in_six_pairs(known: float, who: str | None) -> None:
+    """Beside seven busy processes, a reading or two of three took 13 ms instead of one."""
+
+    def late(seconds: tuple[float, ...], count: int) -> tuple[float, ...]:
+        return tuple(each + (13e-3 if i < count else 0) for i, each in enumerate(seconds))
+
+    for seed in range(20):
+        made = [
+            replace(pair, runs=tuple(replace(run, fresh_s=late(run.fresh_s, 1 + n % 2)) for run in pair.runs))
+            for n, pair in enumerate(pairs(after=(1e-3, known), seed=seed, count=6, readings=3))
+        ]
+        note = fresh_note(made, CASE, "after")
+        assert (note and note.values["side"]) == who
+
+
 def in_rounds(after: list[float], *, audits: tuple[int, ...] = (1,), count: int = 4) -> list[Pair]:
     """Pairs in whose rounds ``after`` takes these milliseconds and ``before`` one; audits follow some of them."""
     made = []

@@ -86,6 +86,20 @@ def test_a_host_that_takes_its_cpus_away_hides_time_of_honest_sides_in_no_more_t
     assert flagged <= 20
 
 
+def test_a_side_is_held_against_the_other_one_in_the_same_pair_and_one_long_turn_excuses_nothing():
+    """Seen beside five busy processes: 0.98 ms of a turn of 7 ms is much, 0.98 ms of one of 38 ms is not."""
+    seen = [((38e-3, 1.1e-3), (16e-3, 3.1e-3)), *[((12e-3, 0.7e-3), (8e-3, 1.6e-3))] * 5]
+    made = [
+        replace(pair, runs=tuple(
+            replace(run, witness={"turn_s": turn, "hidden_s": hidden})
+            for run, (turn, hidden) in zip(pair.runs, both, strict=True)
+        ))
+        for pair, both in zip(pairs(count=6), seen, strict=True)
+    ]  # fmt: skip
+    assert hidden_note(made, CASE, "after") is not None
+    assert hidden_note(made, CASE, "before") is None
+
+
 def test_three_pairs_are_too_few_to_accuse_a_side():
     assert found(after=2.3e-3, count=3) == []
     assert found(after=2.3e-3, count=4) == ["after"]

@@ -229,7 +229,7 @@ def test_both_sides_time_single_iterations_on_new_and_on_known_inputs(healthy: C
 
 def test_both_sides_are_audited_with_the_planned_seeds(measured: Measured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pair_module.secrets, "token_hex", lambda _: "known")
-    monkeypatch.setattr(pair_module, "fresh_seeds", lambda _: ())
+    monkeypatch.setattr(pair_module, "fresh_seeds", lambda _, **pair: ())
     pair = measured(*both(), seed=5)
     planned = [a.seed for a in plan_audits(2, "known", pair=0, single=False)]
     assert [found["audits"] for found in facts(pair)] == [planned, planned]

@@ -67,8 +67,9 @@ class Answers:
     def resume(self) -> None:
         self.running = True
 
-    def command(self, request: Any, *, limit: float) -> list[Any]:
+    def command(self, request: Any, *, limit: float, sent: Callable[[], object] = lambda: None) -> list[Any]:
         self._log.append((request, limit))
+        sent()
         self.heard(request.side)
         return [self._answer(request, rank) for rank in range(self._ranks)]
 
@@ -168,6 +169,26 @@ def test_turns_that_a_busy_host_lengthened_do_not_stand_for_a_side(disturbed: in
     assert witness([]) == {}
 
 
+def test_a_turn_that_hardly_waited_stands_for_a_side_rather_than_one_whose_waits_overlapped() -> None:
+    """Seen beside five busy processes: of a clock that tells four fifths, half of the turns hid less than nothing."""
+    waited = [WitnessedTurn(15e-3, -4e-3, 8e-3)] * 15
+    assert witness([*waited, *[WitnessedTurn(14e-3, 3e-3, 0.2e-3)] * 5])["hidden_s"] == 3e-3
+    assert witness([*waited, *[WitnessedTurn(14e-3, 3e-3, 2e-3)] * 5])["hidden_s"] == 3e-3
+    assert witness([*[WitnessedTurn(14e-3, 3e-3, 0.2e-3)] * 4, *[WitnessedTurn(14e-3, 2e-4, 0.3e-3)] * 16]) == {
+        "turn_s": 14e-3, "hidden_s": 2e-4,
+    }  # fmt: skip
+
+
+def test_what_this_process_waits_while_the_side_works_excuses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits 8 s for a CPU once its request is out, and 3 s once the answer has come."""
+    waited = iter(float(each) for n in range(1000) for each in (11 * n + 8, 11 * n + 11))
+    monkeypatch.setattr("aiperf.launch.rounds.queued_s", lambda pid: next(waited))
+    played, _ = play()
+    turn = played.turns["after"][3]
+    assert turn.hidden_s == pytest.approx(-(1.0 + 2.0 + 3.0) - 3.0, abs=0.1)
+    assert turn.waited_s == pytest.approx(3.0, abs=0.1)
+
+
 @pytest.mark.parametrize(("queues", "excused"), [((8.0, 8.0), 0.0), ((8.0, 5.0), 3.0), ((8.0, 99.0), 0.0)])
 def test_waiting_for_a_cpu_excuses_hidden_time_only_where_it_is_in_no_reading(
     queues: tuple[float, float], excused: float
@@ -197,6 +218,16 @@ def test_long_iterations_are_not_timed_one_by_one() -> None:
     played, log = play(seconds=20.0)
     assert not played.fresh
     assert not any(isinstance(request, FreshRequest) for request, _ in log)
+
+
+@pytest.mark.parametrize(("seconds", "timed"), [(0.05, True), (0.07, False)])
+def test_later_pairs_time_short_iterations_alone_and_ask_for_no_large_inputs(seconds: float, timed: bool) -> None:
+    turn = TurnPlan(reentry=4, samples=3, iterations=7, seconds=seconds)
+    played, _ = play(audits=1, turn=turn)
+    assert bool(played.fresh) == timed
+    assert not played.wide
+    assert fresh_seeds("a", pair=5)
+    assert fresh_seeds("a", pair=6) == ()
 
 
 def test_ranks_that_must_stay_in_step_time_the_same_number_of_single_iterations() -> None:

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -147,3 +149,14 @@ def test_a_lock_ends_with_its_folder_and_so_does_that_of_a_folder_swept(tmp_path
         with Scratch(None, "run", area=tmp_path) as folder:
             assert list(tmp_path.iterdir()) == [folder]
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("area_too", [False, True])
+def test_what_a_side_has_removed_is_made_again(tmp_path: Path, area_too: bool) -> None:
+    scratch = Scratch(None, "run", area=tmp_path / "area")
+    scratch.path.parent.mkdir()
+    with scratch as folder:
+        shutil.rmtree(folder.parent if area_too else folder)
+        scratch.restore()
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert not folder.exists()

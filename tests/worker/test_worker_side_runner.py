@@ -242,6 +242,13 @@ def test_a_runner_reports_work_counters_and_facts():
     assert summary.counters == {"launches": 2}
 
 
+def test_a_counter_that_no_column_holds_is_refused():
+    runner = make_runner()
+    runner.workload = replace(runner.workload, counters=lambda: {"launches": 1 << 62, "drops": -(10**400)})
+    with pytest.raises(ValueError, match="a drops that 64 bits do not hold"):
+        runner.summarise()
+
+
 def test_values_are_asked_after_every_turn_and_a_value_that_is_none_is_refused():
     runner = make_runner()
     values = iter([{"goodput": 4, "ttft": 0.5}, {"goodput": float("nan")}])

@@ -18,6 +18,7 @@ from aiperf.errors import UserError, invalid_value, usage
 from aiperf.report.layout.page import Page, page_lines, page_markdown
 from aiperf.report.layout.terminal import is_narrow, show, terminal_width
 from aiperf.report.numbers import clean, known
+from aiperf.store.cells import inert
 from aiperf.store.codec import dump_json, to_plain
 
 
@@ -111,7 +112,7 @@ def csv_line(cells: Sequence[Any]) -> str:
     """One line of CSV, ended by a newline alone."""
     out = io.StringIO()
     # With this end csv quotes a lone carriage return, which readers take for the end of a row.
-    csv.writer(out, lineterminator="\r\n").writerow(cells)
+    csv.writer(out, lineterminator="\r\n").writerow(map(inert, cells))
     return out.getvalue().removesuffix("\r\n") + "\n"
 
 
