@@ -18,10 +18,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from aiperf.records import CaseRecord
 from aiperf.store.read import find_runs, open_run
 from tests.bench.figures import Figure, at_least, seconds
-from tests.bench.shell import ROOT, Done, aiperf, machine, say
+from tests.bench.shell import ROOT, aiperf, machine, say
 
 
 @dataclass(frozen=True)
@@ -65,6 +64,7 @@ after: {{server: "{after}"}}
 needs: {{{needs}}}
 measure: {{metric: {metric}, clock: wall, delta: {delta}, max_pairs: {pairs}}}
 check: {{name: disagreement, bound: 0.05, reason: a batch is summed in another order}}
+expect: {expect}
 """
 _TRANSFORMERS = (
     "serve {model} --device {device} --port {port} --continuous-batching --cb-block-size 32 --cb-num-blocks 256 "
@@ -106,6 +106,8 @@ def measure(out: Path, plan: Plan) -> list[Figure]:
     for kind, seed in todo[plan.shard :: plan.shards]:
         if (kind, seed) not in known:
             line = _sit(folder, kind, seed, plan, state=out / f"state-{plan.shard}")
+            if line is None:
+                continue
             with (folder / f"sittings-{plan.shard}.jsonl").open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
     return figures(read_lines(folder))
@@ -166,8 +168,8 @@ def scenario(kind: Kind, plan: Plan) -> str:
     needs += ", gpus: 1" if kind.device == "cuda" else ""
     before, after = (_server(plan.server, kind.device, *delays) for delays in ((0.0, 0.0), (kind.decode, kind.first)))
     return SCENARIO.format(
-        before=before, after=after, needs=needs, rate=rate, requests=requests, model=model, metric=kind.metric, delta=kind.delta,
-        pairs=plan.pairs,
+        before=before, after=after, needs=needs, rate=rate, requests=requests, model=model, metric=kind.metric,
+        delta=kind.delta, pairs=plan.pairs, expect="equivalent" if kind.is_equal else "regressed",
     )  # fmt: skip
 
 
@@ -180,7 +182,8 @@ def _server(server: str, device: str, decode: float, first: float) -> str:
     return f"{sys.executable} {programs / 'engine_server.py'} --port {{port}} --preset tiny --device {device} {delays}"
 
 
-def _sit(folder: Path, key: str, seed: int, plan: Plan, *, state: Path) -> dict[str, Any]:
+def _sit(folder: Path, key: str, seed: int, plan: Plan, *, state: Path) -> dict[str, Any] | None:
+    """The line of a sitting; None where nothing was kept, so that it is tried again next time."""
     kind, place = KINDS[key], folder / f"{key}-{seed}"
     shutil.rmtree(place, ignore_errors=True)  # of a sitting that did not end
     place.mkdir(parents=True)
@@ -203,29 +206,26 @@ def _sit(folder: Path, key: str, seed: int, plan: Plan, *, state: Path) -> dict[
     if done.code not in (0, 1):
         say(f"aiperf run ended with {done.code}: {done.err.strip()[-500:]}")
     return {
-        "kind": key, "seed": seed, "server": plan.server, **_result(place / "results", kind.metric, done),
+        "kind": key, "seed": seed, "server": plan.server, **_result(place / "results", kind.metric),
         "seconds": round(done.seconds, 1), **began, "host": platform.node(), "cpus": len(os.sched_getaffinity(0)),
     }  # fmt: skip
 
 
-def _result(results: Path, metric: str, done: Done) -> dict[str, Any]:
-    """What a sitting's record says; without one, the exit code."""
-    records: list[CaseRecord] = []
-    for run in find_runs(results):
-        records += open_run(run, results=results).read_cases()[0]
-    if not records:
-        return {"verdict": f"exit {done.code}", "metrics": {}}
+def _result(results: Path, metric: str) -> dict[str, Any]:
+    """What a sitting's record says."""
+    run = open_run(find_runs(results)[-1], results=results)
+    (record,) = run.read_cases()[0]
     found = {
         result.comparison.metric: {
             "word": result.verdict.word, "reason": result.verdict.reason,
             **{name: round(getattr(result.comparison, name), 5) for name in ("ratio", "low", "high", "sd")},
         }
-        for result in records[-1].results
+        for result in record.results
         if result.comparison.metric in _SHOWN
     }  # fmt: skip
     own = found.get(metric, {})
     return {
-        "verdict": own.get("word", records[-1].status), "reason": own.get("reason", records[-1].stop),
+        "verdict": own.get("word", record.status), "reason": own.get("reason", record.stop),
         "estimate": own.get("ratio"), "interval": [own.get("low"), own.get("high")],
-        "pairs": len(records[-1].pairs), "metrics": found,
+        "pairs": len(record.pairs), "stop": record.stop, "metrics": found,
     }  # fmt: skip
