@@ -192,18 +192,12 @@ def _sit(folder: Path, key: str, seed: int, plan: Plan, *, state: Path) -> dict[
     file.write_text(scenario(kind, plan), encoding="utf-8")
     say(f"serving, {plan.server}, {kind.name}, seed {seed}")
     began = machine()
-    minutes = plan.minutes or kind.minutes
-    arguments = (
-        "--seed",
-        str(seed),
-        "--budget",
-        f"{minutes:g}min",
-        "--results",
-        str(place / "results"),
-        "--json",
-        "--no-peaks",
-    )
-    done = aiperf("run", str(file), *arguments, state=state)
+    limit = 60 * (plan.minutes or kind.minutes)
+    precision = place / "precision.yaml"
+    standard = (ROOT / "configs" / "measure" / "standard.yaml").read_text(encoding="utf-8")
+    precision.write_text(re.sub(r"case_seconds: \d+", f"case_seconds: {limit:g}", standard), encoding="utf-8")
+    arguments = ("--precision", str(precision), "--budget", f"{limit:g}s", "--seed", str(seed), "--no-peaks", "--json")
+    done = aiperf("run", str(file), *arguments, "--results", str(place / "results"), state=state)
     if done.code not in (0, 1):
         say(f"aiperf run ended with {done.code}: {done.err.strip()[-500:]}")
     return {
