@@ -58,7 +58,7 @@ workload: serve.load
 params:
   env: {{HF_HUB_OFFLINE: "1"}}
   model: {model}
-  trace: {{arrivals: poisson, rate: {rate}, requests: {requests}, prompt_tokens: [16, 64], output_tokens: [16, 32]}}
+  trace: {{arrivals: poisson, rate: {rate}, requests: 144, prompt_tokens: [16, 64], output_tokens: [16, 32]}}
   segments: 12
 before: {{server: "{before}"}}
 after: {{server: "{after}"}}
@@ -162,14 +162,14 @@ def _flagged(kind: Kind, metric: str, found: Sequence[Mapping[str, Any]]) -> Fig
 
 def scenario(kind: Kind, plan: Plan) -> str:
     """The file of a sitting."""
-    needs, rate, requests, model = "cpus: 2", 30, 144, "engine"
+    needs, rate, model = "cpus: 2", 30, "engine"
     if plan.server == "transformers":
         needs += ', libraries: {transformers: ">=5", aiohttp: any, fastapi: any, uvicorn: any}'
-        rate, requests, model = 15, 240, "tiny-random"
+        rate, model = 15, "tiny-random"
     needs += ", gpus: 1" if kind.device == "cuda" else ""
     before, after = (_server(plan.server, kind.device, *delays) for delays in ((0.0, 0.0), (kind.decode, kind.first)))
     return SCENARIO.format(
-        before=before, after=after, needs=needs, rate=rate, requests=requests, model=model, metric=kind.metric,
+        before=before, after=after, needs=needs, rate=rate, model=model, metric=kind.metric,
         delta=kind.delta, pairs=plan.pairs, expect="equivalent" if kind.is_equal else "regressed",
     )  # fmt: skip
 
