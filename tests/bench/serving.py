@@ -132,29 +132,31 @@ def figures(lines: Sequence[Mapping[str, Any]]) -> list[Figure]:
 
     Fewer than twenty sittings are shown and not judged.
     """
-    rows = []
-    for key, kind in KINDS.items():
-        found = [line for line in lines if line["kind"] == key]
-        if found and kind.is_equal:
-            rows += [_flagged(kind, metric, found) for metric in _SHOWN]
-        elif found:
-            need, words = round(_FOUND_SHARE * len(found)), [line["verdict"] for line in found]
-            rows.append(at_least(f"serving, {kind.name}: found", words.count("regressed"), len(found), need))
-        if found:
-            took = [line["seconds"] for line in found]
-            times = f"{seconds(median(took))} in the middle, {seconds(max(took))} at most"
-            rows.append(Figure(f"serving, {kind.name}: time of a sitting", f"< {kind.minutes:g} min", times))
-        if 0 < len(found) < _ENOUGH:
-            rows[-2 - kind.is_equal :] = [Figure(r.name, r.target, r.measured) for r in rows[-2 - kind.is_equal :]]
-    return rows
+    found = {key: [line for line in lines if line["kind"] == key] for key in KINDS}
+    return [row for key, own in found.items() if own for row in _of_kind(KINDS[key], own)]
 
 
-def _flagged(kind: Kind, metric: str, found: Sequence[Mapping[str, Any]]) -> Figure:
-    words = [line["metrics"].get(metric, {}).get("word") for line in found]
+def _of_kind(kind: Kind, lines: Sequence[Mapping[str, Any]]) -> list[Figure]:
+    name = f"serving, {lines[0]['server']}, {kind.name}"
+    if kind.is_equal:
+        rows = [_flagged(f"{name}: {metric} flagged", metric, lines) for metric in _SHOWN]
+    else:
+        count, of = [line["verdict"] for line in lines].count("regressed"), len(lines)
+        rows = [at_least(f"{name}: found", count, of, round(_FOUND_SHARE * of))]
+    if len(lines) < _ENOUGH:
+        rows = [Figure(row.name, f"{_ENOUGH} sittings", row.measured) for row in rows]
+    took = [line["seconds"] for line in lines]
+    times = f"{seconds(median(took))} in the middle, {seconds(max(took))} at most"
+    return [*rows, Figure(f"{name}: time of a sitting", f"< {kind.minutes:g} min", times)]
+
+
+def _flagged(name: str, metric: str, lines: Sequence[Mapping[str, Any]]) -> Figure:
+    """How often equal sides were called different; what was invalid, or has no verdict, is named besides."""
+    words = [line["metrics"].get(metric, {}).get("word", "none") for line in lines]
     flagged, most = sum(word in _FLAGS for word in words), int(_FLAGGED_SHARE * len(words))
-    none = f", {words.count(None)} without a verdict" if None in words else ""
-    name = f"serving, {kind.name}: {metric} flagged"
-    return Figure(name, f"<= {most} of {len(words)}", f"{flagged} of {len(words)}{none}", flagged <= most)
+    others = [f"{words.count(word)} {word}" for word in ("equivalent", "inconclusive", "invalid", "none")]
+    shown = ", ".join([f"{flagged} of {len(words)}", *(text for text in others if not text.startswith("0 "))])
+    return Figure(name, f"<= {most} of {len(words)}", shown, flagged <= most)
 
 
 # ---- one sitting -----------------------------------------------------------------------------------------------------
