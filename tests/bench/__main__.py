@@ -11,13 +11,26 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.bench import calibrate, device, gate, overhead, peers, programs, ranges, serving, startup, store, telemetry
+from tests.bench import (
+    calibrate,
+    device,
+    gate,
+    knee,
+    overhead,
+    peers,
+    programs,
+    ranges,
+    serving,
+    startup,
+    store,
+    telemetry,
+)
 from tests.bench.figures import Figure, table
 from tests.bench.shell import keep, say
 
 PARTS = (
-    "startup", "store", "ranges", "telemetry", "overhead", "peers", "programs", "calibrate", "serving", "device",
-    "gate",
+    "startup", "store", "ranges", "telemetry", "overhead", "peers", "programs", "calibrate", "serving", "knee",
+    "device", "gate",
 )  # fmt: skip
 
 
@@ -77,6 +90,7 @@ def main() -> int:
         "device": lambda: device.measure(out, sessions=options.device_aa, power_sessions=options.device_power),
     }
     how["gate"] = lambda: gate.measure(out, gates=options.gates, kinds=[k for k in options.kinds.split(",") if k])
+    how["knee"] = lambda: knee.measure(out, options.plan)
     figures: list[Figure] = []
     for part in options.parts or PARTS:
         say(f"part {part}")

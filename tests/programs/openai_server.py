@@ -1,4 +1,5 @@
 """A small server of the OpenAI protocol that serves at a known rate: --service seconds an answer, --slots at once.
+With ``--exponential SEED --slots 1`` it is an M/M/1 queue where requests come as a Poisson process.
 
 Its ``--fault`` options are what real servers do wrong. Run it by its path; it needs Python only.
 """
@@ -9,6 +10,7 @@ import argparse
 import asyncio
 import json
 import os
+import random
 import sys
 from typing import Any
 
@@ -21,6 +23,12 @@ class Engine:
         self.seen: set[str] = set()
         self.free_at = 0.0
         self.hits = self.queries = self.requests = 0
+        self.draw = random.Random(asked.exponential)
+
+    @property
+    def service(self) -> float:
+        """Seconds that the next answer takes."""
+        return self.draw.expovariate(1 / self.asked.service) if self.asked.exponential else self.asked.service
 
     def look_up(self, prompt: str) -> int:
         """Words of the prompt that are in the cache: all of them or none."""
@@ -109,9 +117,10 @@ async def _stream(prompt: str, usage: dict[str, Any], writer: asyncio.StreamWrit
     async with engine.slots:
         # By the clock, so that what a busy host adds to one sleep does not add up: the next one begins where this ends.
         begin = max(came, engine.free_at) if asked.slots == 1 else loop.time()
-        engine.free_at = begin + asked.service
+        service = engine.service
+        engine.free_at = begin + service
         for place in range(many):
-            await asyncio.sleep(begin + asked.service * (place + 1) / many - loop.time())
+            await asyncio.sleep(begin + service * (place + 1) / many - loop.time())
             if fault == "close_early" and place == many // 2:
                 return False
             text = f" {words[place % len(words)]}{asked.says}"
@@ -138,6 +147,9 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--service", type=float, default=0.01)
+    parser.add_argument(
+        "--exponential", type=int, default=0, help="draw each service, with this seed, around --service"
+    )
     parser.add_argument("--slots", type=int, default=8)
     parser.add_argument("--model", default="small")
     parser.add_argument("--fault", default="")
