@@ -1,5 +1,5 @@
 """A small server of the OpenAI protocol that serves at a known rate: --service seconds an answer, --slots at once.
-With ``--exponential SEED --slots 1`` it is an M/M/1 queue where requests come as a Poisson process.
+With ``--exponential --slots 1`` it is an M/M/1 queue where requests come as a Poisson process.
 
 Its ``--fault`` options are what real servers do wrong. Run it by its path; it needs Python only.
 """
@@ -23,12 +23,11 @@ class Engine:
         self.seen: set[str] = set()
         self.free_at = 0.0
         self.hits = self.queries = self.requests = 0
-        self.draw = random.Random(asked.exponential)
 
     @property
     def service(self) -> float:
         """Seconds that the next answer takes."""
-        return self.draw.expovariate(1 / self.asked.service) if self.asked.exponential else self.asked.service
+        return random.expovariate(1 / self.asked.service) if self.asked.exponential else self.asked.service
 
     def look_up(self, prompt: str) -> int:
         """Words of the prompt that are in the cache: all of them or none."""
@@ -147,9 +146,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--service", type=float, default=0.01)
-    parser.add_argument(
-        "--exponential", type=int, default=0, help="draw each service, with this seed, around --service"
-    )
+    parser.add_argument("--exponential", action="store_true", help="draw each service; --service is the mean")
     parser.add_argument("--slots", type=int, default=8)
     parser.add_argument("--model", default="small")
     parser.add_argument("--fault", default="")
