@@ -9,6 +9,7 @@ import socket
 import subprocess
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -286,9 +287,28 @@ def test_the_slowest_request_is_kept_with_what_was_under_way_meanwhile() -> None
     # From its time on: early waits; both; early has its first token; early ends; its own token; its end.
     assert found["under_way"] == [(0.0, 1, 0), (0.05, 2, 0), (0.1, 1, 1), (0.4, 1, 0), (0.8, 0, 1), (1.0, 0, 0)]
     assert slowest([(segment, Sent((failed,), 9.0, 0.1))]) == {}
+    looks = ((0.0, 1, 0), (0.15, 1, 1), (0.25, 2, 0), (1.2, 1, 0), (1.3, 0, 0))
+    found = slowest([(segment, replace(sent, batch=looks))])
+    assert found["batch"] == [(0.0, 1, 1), (0.05, 2, 0), (1.0, 1, 0)], "from the last look before its time to its end"
     many = request(0.0, 0.0, [0.01 * n for n in range(1, 500)], 5.0)
     tokens = slowest([(segment, Sent((many,), 5.0, 0.1))])["tokens"]
     assert (len(tokens), tokens[0], tokens[-1]) == (40, 0.01, 4.99)
+
+
+def test_what_a_server_exports_of_its_batch_and_queue_is_kept(tmp_path: Path) -> None:
+    arrivals = [Arrival(0.0, "a b", 2)] * 5
+    with running(tmp_path, "--metrics", "--service", "0.4", "--slots", "2") as server:
+        assert server.tells_batch()
+        sent = send(arrivals, Endpoint(server.base, "small"), timeout=PATIENCE_S, watch=True)
+        assert send(arrivals, Endpoint(server.base, "small"), timeout=PATIENCE_S).batch == ()
+    assert [request.error for request in sent.requests] == [""] * 5
+    # Two at a time, 0.4 s each: looks in between see the batch full and the queue shrink.
+    assert {running for _, running, _ in sent.batch} <= {0, 1, 2}
+    assert (2, 3) in [look[1:] for look in sent.batch]
+    queues = [waiting for _, _, waiting in sent.batch if waiting]
+    assert queues == sorted(queues, reverse=True)
+    with running(tmp_path) as server:
+        assert not server.tells_batch()
 
 
 def test_refusals_miss_their_objectives_and_are_counted(tmp_path: Path) -> None:

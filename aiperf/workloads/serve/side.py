@@ -85,6 +85,7 @@ class LoadedServer:
         if self.facts["client_cpus"]:
             os.sched_setaffinity(0, self.facts["client_cpus"])
         self._endpoint = Endpoint(server.base, asked.model or server.first_model(), asked.endpoint, dict(asked.extra))
+        self._watch = server.tells_batch()
         if asked.url and asked.cache == "cold":
             self.facts["cache_flushed"] = server.flush()
         if asked.cache == "warm":
@@ -158,7 +159,7 @@ class LoadedServer:
         if is_try and "end_to_end" in asked.slo:
             # Beyond its objective a request is missed: an overloaded server need not work it off.
             timeout = min(timeout, _PATIENCE * asked.slo["end_to_end"])
-        sent = send(segment.arrivals, self._endpoint, timeout=timeout, concurrency=limit)
+        sent = send(segment.arrivals, self._endpoint, timeout=timeout, concurrency=limit, watch=self._watch)
         if not any(request.ok for request in sent.requests):
             self._server.raise_if_ended()
             if self._endpoint.usage and all(request.status in _NOT_UNDERSTOOD for request in sent.requests):
