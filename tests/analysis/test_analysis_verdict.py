@@ -184,7 +184,7 @@ GOLDEN = [
         )
         for reason in (
             Reason.TOKEN_COUNT, Reason.PREFIX_CACHE, Reason.RATE_OFF, Reason.SENT_LATE, Reason.CLIENT_BUSY,
-        )  # fmt: skip
+        )
     ),
 ]  # fmt: skip
 
