@@ -168,7 +168,8 @@ def scenario(kind: Kind, plan: Plan) -> str:
     if plan.server == "transformers":
         needs += ', libraries: {transformers: ">=5", aiohttp: any, fastapi: any, uvicorn: any}'
         rate, model = 15, "tiny-random"
-    needs += ", gpus: 1" if kind.device == "cuda" else ""
+    if kind.device == "cuda":
+        needs, rate = f"{needs}, gpus: 1", 15
     before, after = (_server(plan.server, kind.device, *delays) for delays in ((0.0, 0.0), (kind.decode, kind.first)))
     return SCENARIO.format(
         before=before, after=after, needs=needs, rate=rate, model=model, metric=kind.metric,
@@ -182,7 +183,8 @@ def _server(server: str, device: str, decode: float, first: float) -> str:
         options = _TRANSFORMERS.replace("{device}", device)
         return f"{sys.executable} {programs / 'delayed_serve.py'} {decode:g} {first:g} {options}"
     delays = f"--decode-delay {decode:g} --prompt-delay {first:g}"
-    return f"{sys.executable} {programs / 'engine_server.py'} --port {{port}} --preset tiny --device {device} {delays}"
+    model = f"--preset {'1b' if device == 'cuda' else 'tiny'} --device {device}"
+    return f"{sys.executable} {programs / 'engine_server.py'} --port {{port}} {model} {delays}"
 
 
 def _sit(folder: Path, key: str, seed: int, plan: Plan, *, state: Path) -> dict[str, Any] | None:
