@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -186,14 +187,13 @@ def test_a_host_that_voids_pair_after_pair_is_unfit() -> None:
     assert record.notes == (Note("voided", {"voids": 3, "pairs": 3}),)
 
 
-def off_schedule(made: Pair, *kinds: str) -> Pair:
-    return replace(
-        made, incidents=tuple(Incident(kind, "after", "at 3/s and not at 8/s", voids=True) for kind in kinds)
-    )
+def off_schedule(*kinds: str) -> Callable[[int, Sequence[str], int], Pair]:
+    found = tuple(Incident(kind, "after", "at 3/s and not at 8/s", voids=True) for kind in kinds)
+    return lambda *at: replace(pair(ratio=1.5)(*at), incidents=found)
 
 
 def test_a_load_that_is_off_its_schedule_in_pair_after_pair_is_invalid_and_says_why() -> None:
-    good, late = pair(ratio=1.5), off_schedule(pair(ratio=1.5), "rate_off", "sent_late")
+    good, late = pair(ratio=1.5), off_schedule("rate_off", "sent_late")
     state, bench = begin(), Bench([good, late, late, late])
     sit(state, bench)
     record = to_record(state)
@@ -207,7 +207,7 @@ def test_a_load_that_is_off_its_schedule_in_pair_after_pair_is_invalid_and_says_
 
 
 def test_where_the_host_voided_a_pair_for_another_reason_too_it_is_unfit_and_not_the_load_at_fault() -> None:
-    late = off_schedule(pair(ratio=1.5), "sent_late")
+    late = off_schedule("sent_late")
     state, bench = begin(), Bench([late, late, pair(void=True)])
     sit(state, bench)
     assert (to_record(state).stop, to_record(state).results) == ("unfit", ())
