@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean
 
 import pytest
 from loaded_servers import SERVER, TRACE, faults, loaded, play, running
@@ -61,7 +61,7 @@ def test_the_highest_rate_is_found_on_a_server_of_known_capacity(tmp_path: Path)
 
 def test_the_engines_server_answers_the_same_with_its_delays_and_is_slower_by_them(tmp_path: Path) -> None:
     words = ["time", "year", "people", "way", "day", "man", "thing", "woman"]
-    arrivals = [Arrival(0.4 * number, " ".join(words[number:] * 8), 24) for number in range(6)]
+    arrivals = [Arrival(0.4 * number, " ".join(words[number:] * 40), 24) for number in range(6)]
     found = []
     for delays in ("", "--decode-delay 1", "--prompt-delay 1"):
         command = f"{sys.executable} {SERVER.with_name('engine_server.py')} --port {{port}} --preset tiny {delays}"
@@ -72,7 +72,8 @@ def test_the_engines_server_answers_the_same_with_its_delays_and_is_slower_by_th
             sent = send(arrivals, Endpoint(server.base, "engine"), timeout=20)
         finally:
             server.end()
-        times = (median(latency(r, name) or 0.0 for r in sent.requests) for name in ("inter_token", "ttft"))
+        # The shortest, which a neighbour disturbed least.
+        times = (min(latency(r, name) or 0.0 for r in sent.requests) for name in ("inter_token", "ttft"))
         found.append((*times, [request.pieces for request in sent.requests]))
         assert [(request.error, request.counted, len(request.times)) for request in sent.requests] == [("", 24, 24)] * 6
     (gap, first, text), (slow_gap, _, same), (_, slow_first, again) = found
