@@ -50,7 +50,10 @@ def hold_back(share: float) -> None:
 
     class Config(uvicorn.Config):
         def __init__(self, app: Any, *args: Any, **options: Any) -> None:
-            super().__init__(functools.partial(_held, app, share), *args, **options)
+            async def held(scope: Any, receive: Any, send: Any) -> None:
+                await _held(app, share, scope, receive, send)
+
+            super().__init__(held, *args, **options)
 
     uvicorn.Config = Config  # type: ignore[misc]
 

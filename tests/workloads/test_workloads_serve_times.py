@@ -63,7 +63,7 @@ def test_the_engines_server_answers_the_same_with_its_delays_and_is_slower_by_th
     words = ["time", "year", "people", "way", "day", "man", "thing", "woman"]
     arrivals = [Arrival(0.4 * number, " ".join(words[number:] * 40), 24) for number in range(6)]
     found = []
-    for delays in ("", "--decode-delay 1", "--prompt-delay 1"):
+    for delays in ("", "--decode-delay 1", "--prompt-delay 3"):
         command = f"{sys.executable} {SERVER.with_name('engine_server.py')} --port {{port}} --preset tiny {delays}"
         server = Server.start(command, port=0, log=tmp_path / "log")
         try:
@@ -79,9 +79,9 @@ def test_the_engines_server_answers_the_same_with_its_delays_and_is_slower_by_th
     (gap, first, text), (slow_gap, _, same), (_, slow_first, again) = found
     assert text == same == again
     assert len({tuple(pieces) for pieces in text}) > 1, "answers depend on their prompts"
-    # Each step of decoding twice as long; of the first token all but sending and receiving.
+    # Each step of decoding takes twice as long, a prompt's pass four times; the rest of a first token is on its way.
     assert 1.5 < slow_gap / gap < 2.5
-    assert 1.3 < slow_first / first < 2.5
+    assert 1.3 < slow_first / first < 4.5
 
 
 def test_a_server_that_says_nothing_is_probed_by_the_time_to_its_first_token(tmp_path: Path) -> None:
