@@ -139,7 +139,7 @@ class Server:
         found = {key: next((sums[name] for name in names if name in sums), None) for key, names in known.items()}
         return {key: value for key, value in found.items() if value is not None}
 
-    def tells_batch(self) -> bool:
+    def exports_batch(self) -> bool:
         """Whether it exports how many requests it runs and how many wait."""
         return batch_of(self._metrics()) is not None
 

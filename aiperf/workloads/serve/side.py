@@ -85,7 +85,7 @@ class LoadedServer:
         if self.facts["client_cpus"]:
             os.sched_setaffinity(0, self.facts["client_cpus"])
         self._endpoint = Endpoint(server.base, asked.model or server.first_model(), asked.endpoint, dict(asked.extra))
-        self._watch = server.tells_batch()
+        self._watch = server.exports_batch()
         if asked.url and asked.cache == "cold":
             self.facts["cache_flushed"] = server.flush()
         if asked.cache == "warm":
