@@ -67,6 +67,12 @@ class Reason(StrEnum):
     """invalid: a server produced other numbers of tokens than it was asked for."""
     PREFIX_CACHE = "prefix_cache"
     """invalid: a server knew the prompts already that it was to meet for the first time."""
+    RATE_OFF = "rate_off"
+    """invalid: in too many pairs the requests were not sent at the rate asked for."""
+    SENT_LATE = "sent_late"
+    """invalid: in too many pairs requests were sent late."""
+    CLIENT_BUSY = "client_busy"
+    """invalid: in too many pairs the load's client needed more than its CPU can give."""
     UNVERIFIED = "unverified"
     """invalid, in strict mode: something of a side could not be checked, and its workload gives no reason."""
 

@@ -17,8 +17,8 @@ from aiperf.protocol.checking import CompareReply
 from aiperf.protocol.messages import SummaryReply, WideReply
 from aiperf.records import Case, CheckResult, Coverage, Incident, PhaseTime, SideRun
 
-_DISTURBED = ("rate_off", "sent_late", "client_busy")
-"""Codes of faults that say of the host that it kept a client from its schedule, and nothing of the sides."""
+OFF_SCHEDULE = ("rate_off", "sent_late", "client_busy")
+"""Codes of faults that say that a load's client did not keep its schedule, and nothing of the sides."""
 _NOTED = ("cache_unknown", "foreign_client")
 """Codes of faults that take no pair away: what could not be seen, or is another program's word."""
 _NEAR_SHARE = 0.9
@@ -43,15 +43,15 @@ def refused(side: str, replies: Sequence[SummaryReply]) -> Iterator[CheckResult]
         detail = f"{side} replaced {function}, which its measurement rests on"
         yield CheckResult(False, "the harness", detail, kind="harness", sides=(side,))
     for code, fault in _faults(replies):
-        if code not in (*_DISTURBED, *_NOTED):
+        if code not in (*OFF_SCHEDULE, *_NOTED):
             yield CheckResult(False, "the load", f"{side}: {fault}", kind="load", sides=(side,), code=code)
 
 
 def disturbed(side: str, replies: Sequence[SummaryReply]) -> Iterator[Incident]:
     """Incidents for faults that a side reports and that are not its own; those that spoil its numbers void the pair."""
     for code, fault in _faults(replies):
-        if code in (*_DISTURBED, *_NOTED):
-            yield Incident(code, side, fault, voids=code in _DISTURBED)
+        if code in (*OFF_SCHEDULE, *_NOTED):
+            yield Incident(code, side, fault, voids=code in OFF_SCHEDULE)
 
 
 def _faults(replies: Sequence[SummaryReply]) -> list[tuple[str, str]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from aiperf.analysis.limits import PeakRate, is_beyond
@@ -16,9 +17,10 @@ from aiperf.analysis.recompute import case_limits, comparisons, conclude, failed
 from aiperf.analysis.stopping import Continue, Stop, next_look, next_step, out_of_reach
 from aiperf.errors import AiperfError, UserError, system_words
 from aiperf.launch.gang import LaunchFailed, LaunchSkipped
+from aiperf.launch.rank_replies import OFF_SCHEDULE
 from aiperf.plan.order import PairPlan, orders
 from aiperf.recipes.case_progress import CaseProgress, Noise
-from aiperf.records import Case, CaseRecord, Failure, Limit, Note, Pair
+from aiperf.records import Case, CaseRecord, CheckResult, Failure, Limit, Note, Pair
 from aiperf.settings import Settings
 
 _VOID_SHARE = 0.2
@@ -138,10 +140,27 @@ def _failed(state: CaseProgress, failure: Failure) -> None:
 
 
 def _judge_voids(state: CaseProgress) -> None:
-    voids = len(state.pairs) - state.valid
-    if voids > max(_FEWEST_VOIDS, _VOID_SHARE * len(state.pairs)):
-        state.stop = "unfit"
-        state.ending = Note("voided", {"voids": voids, "pairs": len(state.pairs)})
+    """End a case of which the environment voids too many pairs. Where that was the load's client each time, no more
+    pairs would help: they count, and their failed checks say why the case is invalid."""
+    voids = [pair for pair in state.pairs if pair.void]
+    if len(voids) <= max(_FEWEST_VOIDS, _VOID_SHARE * len(state.pairs)):
+        return
+    if all(incident.kind in OFF_SCHEDULE for pair in voids for incident in pair.incidents if incident.voids):
+        state.pairs = [_off_schedule(pair) if pair.void else pair for pair in state.pairs]
+        return
+    state.stop = "unfit"
+    state.ending = Note("voided", {"voids": len(voids), "pairs": len(state.pairs)})
+
+
+def _off_schedule(pair: Pair) -> Pair:
+    """The same pair, which counts, with a failed check for every time that its load was not sent on schedule."""
+    failed = [
+        CheckResult(False, "the load", f"{one.side}: {one.detail}", kind="load", code=one.kind)
+        for one in pair.incidents
+        if one.voids
+    ]
+    incidents = tuple(replace(one, voids=False) for one in pair.incidents)
+    return replace(pair, incidents=incidents, checks=(*pair.checks, *failed))
 
 
 def _judge_faults(state: CaseProgress) -> None:

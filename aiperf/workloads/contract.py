@@ -115,9 +115,10 @@ class Workload:
     metrics are declared beside the function, so that a scenario can name them:
     ``METRICS = {"load": {"goodput": ("1/s", "higher")}}``. A launch's value is the mean over its turns."""
     faults: Callable[[], Mapping[str, str]] | None = None
-    """Code -> sentence of what is wrong with the launch's numbers; asked once, after the last turn. What the host did
-    voids the pair: rate_off, client_busy, sent_late. What the side did makes the comparison invalid: token_count,
-    prefix_cache. What could not be seen is noted: cache_unknown, foreign_client."""
+    """Code -> sentence of what is wrong with the launch's numbers; asked once, after the last turn. A load that was not
+    sent on schedule voids the pair, and too many such pairs make the comparison invalid: rate_off, client_busy,
+    sent_late. What the side did makes it invalid at once: token_count, prefix_cache. What could not be seen is noted:
+    cache_unknown, foreign_client."""
     checks: Mapping[str, Callable[[Mapping[str, Array], Mapping[str, Array]], Outcome]] = field(default_factory=dict)
     """Named checks: (outputs of before, outputs of this side) as numpy arrays -> Outcome."""
     poison: bool = True

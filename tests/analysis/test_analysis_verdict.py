@@ -182,7 +182,9 @@ GOLDEN = [
             {"fault": CheckResult(False, "the load", f"after: {reason.value}", kind="load", code=reason.value)},
             "invalid", reason, f"after: {reason.value}",
         )
-        for reason in (Reason.TOKEN_COUNT, Reason.PREFIX_CACHE)
+        for reason in (
+            Reason.TOKEN_COUNT, Reason.PREFIX_CACHE, Reason.RATE_OFF, Reason.SENT_LATE, Reason.CLIENT_BUSY,
+        )
     ),
 ]  # fmt: skip
 

@@ -11,13 +11,26 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.bench import calibrate, device, gate, overhead, peers, programs, ranges, serving, startup, store, telemetry
+from tests.bench import (
+    calibrate,
+    device,
+    gate,
+    knee,
+    overhead,
+    peers,
+    programs,
+    ranges,
+    serving,
+    startup,
+    store,
+    telemetry,
+)
 from tests.bench.figures import Figure, table
 from tests.bench.shell import keep, say
 
 PARTS = (
-    "startup", "store", "ranges", "telemetry", "overhead", "peers", "programs", "calibrate", "serving", "device",
-    "gate",
+    "startup", "store", "ranges", "telemetry", "overhead", "peers", "programs", "calibrate", "serving", "knee",
+    "device", "gate",
 )  # fmt: skip
 
 
@@ -31,15 +44,28 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--aa", type=int, default=40, help="calibrate: A/A sessions")
     parser.add_argument("--power", type=int, default=10, help="calibrate: sessions of each slowdown")
     parser.add_argument("--sittings", type=int, default=20, help="serving: sittings of each kind")
-    parser.add_argument("--minutes", type=float, default=10.0, help="serving: what a sitting may take")
-    parser.add_argument("--pairs", type=int, default=16, help="serving: pairs that a sitting has at most")
+    parser.add_argument("--minutes", type=float, default=0.0, help="serving: what a sitting may take; 0: by its kind")
+    parser.add_argument("--pairs", type=int, default=40, help="serving: pairs that a sitting has at most")
+    parser.add_argument("--server", choices=serving.SERVERS, default="transformers", help="serving: which one")
+    parser.add_argument("--seed", type=int, default=1000, help="serving: of the first sitting of each kind")
+    parser.add_argument("--shard", default="0/1", help="serving: the share of this process, 0/6 to 5/6 of six")
     parser.add_argument("--device-aa", type=int, default=15, help="device: A/A sessions of each control")
     parser.add_argument("--device-power", type=int, default=4, help="device: sessions of each slowdown and control")
     parser.add_argument("--gates", type=int, default=20, help="gate: runs of each kind of commit")
-    parser.add_argument("--kinds", default="", help="gate: only these, e.g. plus5,noop,noisy,neighbour")
+    parser.add_argument("--kinds", default="", help="gate, serving: only these, e.g. plus5,noop; equal,decode10")
     options = parser.parse_args()
     if options.pairs < 3:
         parser.error("a verdict needs --pairs 3 or more")
+    kinds = [kind for kind in options.kinds.split(",") if kind]
+    if "serving" in options.parts and (unknown := [kind for kind in kinds if kind not in serving.KINDS]):
+        parser.error(f"no kind {', '.join(unknown)}; there are {', '.join(serving.KINDS)}")
+    shard, _, shards = options.shard.partition("/")
+    if not (shard.isdecimal() and shards.isdecimal() and int(shard) < int(shards)):
+        parser.error("write --shard as 0/6 to 5/6")
+    options.plan = serving.Plan(
+        options.sittings, options.pairs, options.server, kinds or serving.Plan.kinds, int(shard), int(shards),
+        options.minutes, options.seed,
+    )  # fmt: skip
     if unknown := [part for part in options.parts if part not in PARTS]:
         parser.error(f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
     return options
@@ -60,12 +86,11 @@ def main() -> int:
         "calibrate": lambda: calibrate.measure(
             out, scenario=options.scenario, sessions=options.aa, power_sessions=options.power
         ),
-        "serving": lambda: serving.measure(
-            out, sittings=options.sittings, minutes=options.minutes, pairs=options.pairs
-        ),
+        "serving": lambda: serving.measure(out, options.plan),
         "device": lambda: device.measure(out, sessions=options.device_aa, power_sessions=options.device_power),
     }
     how["gate"] = lambda: gate.measure(out, gates=options.gates, kinds=[k for k in options.kinds.split(",") if k])
+    how["knee"] = lambda: knee.measure(out, options.plan)
     figures: list[Figure] = []
     for part in options.parts or PARTS:
         say(f"part {part}")

@@ -3,7 +3,9 @@
 What must not live here: running the bench.
 """
 
+import json
 import random
+import re
 import sys
 from pathlib import Path
 
@@ -198,23 +200,75 @@ def test_what_is_kept_can_be_read_again_and_leaves_no_part_behind(tmp_path):
     assert [p.name for p in path.parent.iterdir()] == ["x.json"]
 
 
-def test_sittings_of_servers_are_judged_from_twenty_on_and_only_what_says_a_direction_is_a_flag():
-    equal = ["equivalent"] * 17 + ["inconclusive"] * 2
-    slow = ["regressed"] * 16 + ["inconclusive"] * 3
-    rows = serving.figures({"equal": [*equal, "improved"], "decode +10 %": [*slow, "improved"]})
-    assert [(row.measured, row.ok) for row in rows] == [("1 of 20", True), ("16 of 20", True)]
-    rows = serving.figures(
-        {"equal": [*equal[1:], "regressed", "improved"], "decode +10 %": [*slow[1:], "improved", "improved"]}
-    )
-    assert [(row.measured, row.ok) for row in rows] == [("2 of 20", False), ("15 of 20", False)]
-    rows = serving.figures({"equal": ["equivalent"], "decode +10 %": ["regressed"] * 2})
-    assert [(row.target, row.measured, row.ok) for row in rows] == [
-        ("20 sittings", "0 of 1", None), ("20 sittings", "2 of 2", None),
+def sat(kind: str, words: list[str], *, took: float = 60.0) -> list[dict[str, object]]:
+    metric = serving.KINDS[kind].metric
+    return [
+        {"kind": kind, "server": "engine", "seed": seed, "verdict": word, "seconds": took}
+        | {"metrics": {metric: {"word": word}}}
+        for seed, word in enumerate(words)
     ]  # fmt: skip
 
 
-def test_a_delayed_server_is_measured_against_the_same_program_without_the_delay():
-    text = serving.SCENARIO.format(serve="serve.py", share=0.1, options="serve {model} --port {port}", pairs=4)
+def rows_of(*lines: list[dict[str, object]]) -> list[tuple[str, str, bool | None]]:
+    rows = serving.figures([line for each in lines for line in each])
+    return [(row.target, row.measured, row.ok) for row in rows if "ttft" not in row.name and "time of" not in row.name]
+
+
+def test_sittings_of_servers_are_judged_from_twenty_on_and_only_what_says_a_direction_is_a_flag():
+    equal = ["equivalent"] * 17 + ["inconclusive"] * 2
+    slow = ["regressed"] * 16 + ["inconclusive"] * 3
+    assert rows_of(sat("equal", [*equal, "improved"]), sat("decode10", [*slow, "improved"])) == [
+        ("<= 1 of 20", "1 of 20, 17 equivalent, 2 inconclusive", True), (">= 16 of 20", "16 of 20", True),
+    ]  # fmt: skip
+    assert rows_of(
+        sat("equal", [*equal[1:], "regressed", "improved"]), sat("decode10", [*slow[1:], "improved", "improved"])
+    ) == [
+        ("<= 1 of 20", "2 of 20, 16 equivalent, 2 inconclusive", False), (">= 16 of 20", "15 of 20", False),
+    ]  # fmt: skip
+    assert rows_of(sat("equal", ["invalid"]), sat("decode10", ["regressed"] * 2)) == [
+        ("20 sittings", "0 of 1, 1 invalid", None), ("20 sittings", "2 of 2", None),
+    ]  # fmt: skip
+
+
+def test_sittings_of_several_processes_are_read_together_and_a_line_cut_off_is_none(tmp_path):
+    lines = [json.dumps(line) for line in sat("equal", ["equivalent"] * 3, took=90.0)]
+    (tmp_path / "sittings-0.jsonl").write_text("\n".join(lines[:2]) + "\n", encoding="utf-8")
+    (tmp_path / "sittings-1.jsonl").write_text(lines[2] + '\n{"kind": "eq', encoding="utf-8")
+    rows = serving.figures(serving.read_lines(tmp_path))
+    assert [row.measured for row in rows] == [
+        "0 of 3, 3 equivalent",
+        "0 of 3, 3 none",
+        "90 s in the middle, 90 s at most",
+    ]
+
+
+def test_each_process_sits_what_is_its_own_and_not_kept_yet(tmp_path, monkeypatch):
+    sat_down = []
+    monkeypatch.setattr(serving, "_sit", lambda folder, kind, seed, plan, state: sat_down.append((kind, seed)))
+    (tmp_path / "serving" / "engine").mkdir(parents=True)
+    kept = json.dumps(sat("equal", ["equivalent"])[0] | {"seed": 1000})
+    (tmp_path / "serving" / "engine" / "sittings-5.jsonl").write_text(kept + "\n", encoding="utf-8")
+    for shard in range(2):
+        serving.measure(tmp_path, serving.Plan(3, 4, "engine", ("equal", "decode10", "ttft20"), shard, 2))
+    assert len(sat_down) == 8
+    assert {*sat_down} == {(k, 1000 + n) for k in ("equal", "decode10", "ttft20") for n in range(3)} - {("equal", 1000)}
+
+
+@pytest.mark.parametrize("server", serving.SERVERS)
+@pytest.mark.parametrize(
+    ("kind", "engine", "transformers"),
+    [
+        ("decode5", "--decode-delay 0.05 --prompt-delay 0", "py 0.05 0 serve"),
+        ("ttft20", "--decode-delay 0 --prompt-delay 0.2", "py 0 0.2 serve"),
+    ],
+)
+def test_a_delayed_server_is_measured_against_the_same_program_without_the_delay(server, kind, engine, transformers):
+    text = serving.scenario(serving.KINDS[kind], serving.Plan(1, 4, server))
     before, after = (line for line in text.splitlines() if line.startswith(("before", "after")))
-    assert after.replace("after", "before").replace(" 0.1 ", " 0 ") == before
-    assert 'serve.py 0.1 serve {model} --port {port}"' in after
+    delayed = engine if server == "engine" else transformers
+    assert delayed in after
+    plain = re.sub(r"0\.\d+", "0", delayed)
+    assert after.replace("after", "before").replace(delayed, plain) == before
+    equal = serving.scenario(serving.KINDS["equal"], serving.Plan(1, 4, server))
+    assert before in equal
+    assert before.replace("before", "after") in equal

@@ -1,4 +1,5 @@
 """A small server of the OpenAI protocol that serves at a known rate: --service seconds an answer, --slots at once.
+With ``--exponential --slots 1`` it is an M/M/1 queue where requests come as a Poisson process.
 
 Its ``--fault`` options are what real servers do wrong. Run it by its path; it needs Python only.
 """
@@ -7,9 +8,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
+import random
 import sys
+from collections.abc import AsyncIterator
 from typing import Any
 
 
@@ -20,7 +24,24 @@ class Engine:
         self.asked, self.slots = asked, asyncio.Semaphore(asked.slots)
         self.seen: set[str] = set()
         self.free_at = 0.0
-        self.hits = self.queries = self.requests = 0
+        self.hits = self.queries = self.requests = self.running = self.waiting = 0
+
+    @property
+    def service(self) -> float:
+        """Seconds that the next answer takes."""
+        return random.expovariate(1 / self.asked.service) if self.asked.exponential else self.asked.service
+
+    @contextlib.asynccontextmanager
+    async def slot(self) -> AsyncIterator[None]:
+        """A place in the batch, once there is one."""
+        self.waiting += 1
+        async with self.slots:
+            self.waiting -= 1
+            self.running += 1
+            try:
+                yield
+            finally:
+                self.running -= 1
 
     def look_up(self, prompt: str) -> int:
         """Words of the prompt that are in the cache: all of them or none."""
@@ -60,9 +81,11 @@ async def _answer(path: str, body: dict[str, Any], writer: asyncio.StreamWriter,
     if path == "/v1/models":
         return _whole(writer, 200, {"data": [{"permission": [{"id": "modelperm-1"}], "id": asked.model}]})
     if path == "/metrics":
-        lines = (
-            f"vllm:prefix_cache_{kind}_total {n}" for kind, n in (("hits", engine.hits), ("queries", engine.queries))
-        )
+        counted = {
+            "prefix_cache_hits_total": engine.hits, "prefix_cache_queries_total": engine.queries,
+            "num_requests_running": engine.running, "num_requests_waiting": engine.waiting,
+        }  # fmt: skip
+        lines = (f'vllm:{name}{{engine="0"}} {n}' for name, n in counted.items())
         return _whole(writer, 200, "\n".join(lines) + "\n") if asked.metrics else _whole(writer, 404, {})
     if path == "/reset_prefix_cache" and asked.metrics and not asked.no_flush:
         engine.seen.clear()
@@ -106,12 +129,13 @@ async def _stream(prompt: str, usage: dict[str, Any], writer: asyncio.StreamWrit
     many = usage["completion_tokens"]
     loop = asyncio.get_running_loop()
     came = loop.time()
-    async with engine.slots:
+    async with engine.slot():
         # By the clock, so that what a busy host adds to one sleep does not add up: the next one begins where this ends.
         begin = max(came, engine.free_at) if asked.slots == 1 else loop.time()
-        engine.free_at = begin + asked.service
+        service = engine.service
+        engine.free_at = begin + service
         for place in range(many):
-            await asyncio.sleep(begin + asked.service * (place + 1) / many - loop.time())
+            await asyncio.sleep(begin + service * (place + 1) / many - loop.time())
             if fault == "close_early" and place == many // 2:
                 return False
             text = f" {words[place % len(words)]}{asked.says}"
@@ -138,6 +162,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--service", type=float, default=0.01)
+    parser.add_argument("--exponential", action="store_true", help="draw each service; --service is the mean")
     parser.add_argument("--slots", type=int, default=8)
     parser.add_argument("--model", default="small")
     parser.add_argument("--fault", default="")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -13,7 +14,7 @@ from aiperf.errors import AiperfError, usage
 from aiperf.launch.gang import LaunchSkipped
 from aiperf.recipes.case import advance, interrupt, look, new_state, reject_case
 from aiperf.recipes.case_progress import CaseProgress, Noise, same_code_note, same_sides_note, skipped_record, to_record
-from aiperf.records import Case, Check, CheckResult, Latencies, Note, Pair, Side, Watch
+from aiperf.records import Case, Check, CheckResult, Incident, Latencies, Note, Pair, Side, Watch
 
 
 def begin(tau: float = 0.0, *, seed: int = 0, name: str = "s", **measure) -> CaseProgress:
@@ -184,6 +185,32 @@ def test_a_host_that_voids_pair_after_pair_is_unfit() -> None:
     record = to_record(state)
     assert (len(bench.calls), record.stop) == (3, "unfit")
     assert record.notes == (Note("voided", {"voids": 3, "pairs": 3}),)
+
+
+def off_schedule(*kinds: str) -> Callable[[int, Sequence[str], int], Pair]:
+    found = tuple(Incident(kind, "after", "at 3/s and not at 8/s", voids=True) for kind in kinds)
+    return lambda *at: replace(pair(ratio=1.5)(*at), incidents=found)
+
+
+def test_a_load_that_is_off_its_schedule_in_pair_after_pair_is_invalid_and_says_why() -> None:
+    good, late = pair(ratio=1.5), off_schedule("rate_off", "sent_late")
+    state, bench = begin(), Bench([good, late, late, late])
+    sit(state, bench)
+    record = to_record(state)
+    assert (len(bench.calls), record.status, record.stop) == (4, "measured", "verdict")
+    assert [(r.verdict.word, r.verdict.reason) for r in record.results if r.primary] == [("invalid", "rate_off")]
+    assert "after: at 3/s and not at 8/s" in record.results[0].verdict.sentence
+    assert [[check.code for check in each.checks if not check.passed] for each in record.pairs] == [
+        [], *[["rate_off", "sent_late"]] * 3
+    ]  # fmt: skip
+    assert not any(each.void for each in record.pairs)
+
+
+def test_where_the_host_voided_a_pair_for_another_reason_too_it_is_unfit_and_not_the_load_at_fault() -> None:
+    late = off_schedule("sent_late")
+    state, bench = begin(), Bench([late, late, pair(void=True)])
+    sit(state, bench)
+    assert (to_record(state).stop, to_record(state).results) == ("unfit", ())
 
 
 def test_a_worker_that_finds_that_the_host_cannot_run_the_side_skips_the_case() -> None:

@@ -102,6 +102,19 @@ def test_of_each_side_the_slowest_request_of_all_pairs_that_count_is_drawn_on_on
     assert "under way: 2" in chart
 
 
+def test_the_servers_own_batch_is_drawn_where_it_is_known() -> None:
+    record = with_slowest((0.2, 0.1))
+    (pair,) = record.pairs
+    before, after = pair.runs
+    looks = {**before.facts["slowest"], "batch": [[0.0, 1, 4], [0.1, 3, 2]]}
+    drawn = slowest_chart(
+        replace(record, pairs=(replace(pair, runs=(replace(before, facts={"slowest": looks}), after)),))
+    )
+    assert drawn.count("batch: 3, queue: 4") == 1
+    assert len(re.findall(r'class="none" d="M\d+ \d+H\d+V\d+H\d+"', drawn)) == 1
+    assert "batch:" not in slowest_chart(record)
+
+
 def test_the_page_of_a_run_has_the_chart_and_a_case_without_requests_has_none() -> None:
     assert slowest_chart(measured(make_case())) == ""
     record = with_slowest((0.2, 0.1))

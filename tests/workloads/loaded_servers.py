@@ -37,7 +37,7 @@ def running(tmp_path: Path, *options: str) -> Iterator[Server]:
 @contextmanager
 def loaded(tmp_path: Path, *options: str, seed: int = 1, **params: Any) -> Iterator[Workload]:
     """A side under load, which is closed; the CPUs of this process stay as they were."""
-    given = {"trace": TRACE, "server": command(*options), "segments": 2, "warmup": 2, **params}
+    given = {"trace": TRACE, "server": command(*options), "segments": 2, **params}
     affinity = os.sched_getaffinity(0)
     try:
         workload = load(Context(seed=seed, scratch=tmp_path, shared_scratch=tmp_path), **given)

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -172,11 +173,15 @@ def test_audits_meet_requests_of_their_own_that_are_equal_on_both_sides(tmp_path
     [
         (("--fault", "never_ready"), {"ready_limit": 2.0}, "was not ready within 2 s (/health: "),
         (("--exit", "4"), {}, "the server ended by itself with exit status 4"),
-        (("--fault", "die", "--after", "8"), {}, "the server ended by itself with exit status 3"),
-        (("--fault", "500", "--after", "8"), {}, "of 6 requests failed; the first one: status 500: the engine gave up"),
-        (("--fault", "hang", "--after", "8"), {"timeout": 0.5}, "no whole answer within 0.5 s"),
-        (("--fault", "garbage", "--after", "8"), {}, "the answer is not a stream of the OpenAI protocol"),
-        (("--fault", "close_early", "--after", "8"), {}, "the stream ended after 2 tokens without a finish"),
+        (("--fault", "die", "--after", "16"), {}, "the server ended by itself with exit status 3"),
+        (
+            ("--fault", "500", "--after", "16"),
+            {},
+            "of 6 requests failed; the first one: status 500: the engine gave up",
+        ),
+        (("--fault", "hang", "--after", "16"), {"timeout": 0.5}, "no whole answer within 0.5 s"),
+        (("--fault", "garbage", "--after", "16"), {}, "the answer is not a stream of the OpenAI protocol"),
+        (("--fault", "close_early", "--after", "16"), {}, "the stream ended after 2 tokens without a finish"),
         (("--model", "large"), {"model": "small"}, "status 404: The model small does not exist."),
     ],
 )
@@ -200,6 +205,24 @@ def _servers() -> list[str]:
             if parent == str(os.getpid()) and SERVER.name in (path / "cmdline").read_text(encoding="utf-8"):
                 found.append(path.name)
     return found
+
+
+@pytest.mark.parametrize(
+    ("params", "least"),
+    [({"warmup": 5}, 6), ({"warmup": 3, "concurrency": 4}, 4), ({"warmup": 5, "concurrency": 9}, 6)],
+)
+def test_a_warm_up_of_fewer_requests_than_can_be_under_way_is_refused_before_the_server_starts(
+    tmp_path: Path, params: dict[str, int], least: int
+) -> None:
+    said = f"warmup is {params['warmup']}, and up to {least} requests can be under way at once: write warmup: {least}"
+    with pytest.raises(ValueError, match=said), loaded(tmp_path, **params):
+        pass
+    assert not (tmp_path / "server.log").exists()
+    fails = ("--metrics", "--fault", "500", "--after", str(least + 1))
+    with loaded(tmp_path, *fails, **{**params, "warmup": least}) as workload:
+        workload.step()
+        with pytest.raises(ServerFault, match=f"{least} of {least} requests failed"):
+            workload.step()
 
 
 def test_a_port_that_is_taken_is_named_before_the_server_starts(tmp_path: Path) -> None:
@@ -264,18 +287,37 @@ def test_the_slowest_request_is_kept_with_what_was_under_way_meanwhile() -> None
     # From its time on: early waits; both; early has its first token; early ends; its own token; its end.
     assert found["under_way"] == [(0.0, 1, 0), (0.05, 2, 0), (0.1, 1, 1), (0.4, 1, 0), (0.8, 0, 1), (1.0, 0, 0)]
     assert slowest([(segment, Sent((failed,), 9.0, 0.1))]) == {}
+    looks = ((0.0, 1, 0), (0.15, 1, 1), (0.25, 2, 0), (1.2, 1, 0), (1.3, 0, 0))
+    found = slowest([(segment, replace(sent, batch=looks))])
+    assert found["batch"] == [(0.0, 1, 1), (0.05, 2, 0), (1.0, 1, 0)], "from the last look before its time to its end"
     many = request(0.0, 0.0, [0.01 * n for n in range(1, 500)], 5.0)
     tokens = slowest([(segment, Sent((many,), 5.0, 0.1))])["tokens"]
     assert (len(tokens), tokens[0], tokens[-1]) == (40, 0.01, 4.99)
 
 
+def test_what_a_server_exports_of_its_batch_and_queue_is_kept(tmp_path: Path) -> None:
+    arrivals = [Arrival(0.0, "a b", 2)] * 5
+    with running(tmp_path, "--metrics", "--service", "0.4", "--slots", "2") as server:
+        assert server.exports_batch()
+        sent = send(arrivals, Endpoint(server.base, "small"), timeout=PATIENCE_S, watch=True)
+        assert send(arrivals, Endpoint(server.base, "small"), timeout=PATIENCE_S).batch == ()
+    assert [request.error for request in sent.requests] == [""] * 5
+    # Two at a time, 0.4 s each: looks in between see the batch full and the queue shrink.
+    assert {running for _, running, _ in sent.batch} <= {0, 1, 2}
+    assert (2, 3) in [look[1:] for look in sent.batch]
+    queues = [waiting for _, _, waiting in sent.batch if waiting]
+    assert queues == sorted(queues, reverse=True)
+    with running(tmp_path) as server:
+        assert not server.exports_batch()
+
+
 def test_refusals_miss_their_objectives_and_are_counted(tmp_path: Path) -> None:
     kept = tmp_path / "requests.jsonl"
-    with loaded(tmp_path, "--metrics", "--fault", "503", "--after", "12", keep=str(kept)) as workload:
+    with loaded(tmp_path, "--metrics", "--fault", "503", "--after", "20", keep=str(kept)) as workload:
         values = play(workload)
         assert workload.counters is not None
         counts = workload.counters()
-    # 4 of the warm-up, 6 of the first segment and 1 of the second are answered.
+    # 12 of the warm-up, 6 of the first segment and 1 of the second are answered.
     assert (counts["requests"], counts["met"], counts["refused"], counts["errors"]) == (12, 7, 5, 0)
     assert values["goodput"] == pytest.approx(100 * 7 / 12)
     lines = [json.loads(line) for line in kept.read_text(encoding="utf-8").splitlines()]

@@ -145,7 +145,7 @@ def _left() -> list[str]:
 def test_a_server_that_dies_under_another_client_is_what_the_failure_names(tmp_path: Path) -> None:
     with (
         pytest.raises(ServerFault, match="the server ended by itself with exit status 3"),
-        loaded(tmp_path, "--fault", "die", "--after", "24", client=client()) as workload,
+        loaded(tmp_path, "--fault", "die", "--after", "32", client=client()) as workload,
     ):
         play(workload)
 

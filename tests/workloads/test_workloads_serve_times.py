@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from statistics import fmean
 
 import pytest
-from loaded_servers import TRACE, faults, loaded, play, running
+from loaded_servers import SERVER, TRACE, faults, loaded, play, running
 
 from aiperf.workloads.serve.client import Endpoint, send
 from aiperf.workloads.serve.metrics import latency
+from aiperf.workloads.serve.server import Server
 from aiperf.workloads.serve.trace import Arrival
 
 
@@ -55,6 +57,31 @@ def test_the_highest_rate_is_found_on_a_server_of_known_capacity(tmp_path: Path)
     assert list(found) == ["max_rate"]
     assert 70 < found["max_rate"] < 130
     assert counts["tries"] == 8
+
+
+def test_the_engines_server_answers_the_same_with_its_delays_and_is_slower_by_them(tmp_path: Path) -> None:
+    words = ["time", "year", "people", "way", "day", "man", "thing", "woman"]
+    arrivals = [Arrival(0.4 * number, " ".join(words[number:] * 40), 24) for number in range(6)]
+    found = []
+    for delays in ("", "--decode-delay 1", "--prompt-delay 3"):
+        command = f"{sys.executable} {SERVER.with_name('engine_server.py')} --port {{port}} --preset tiny {delays}"
+        server = Server.start(command, port=0, log=tmp_path / "log")
+        try:
+            server.await_ready("/health", 60.0)
+            send(arrivals, Endpoint(server.base, "engine"), timeout=20)
+            sent = send(arrivals, Endpoint(server.base, "engine"), timeout=20)
+        finally:
+            server.end()
+        # The shortest, which a neighbour disturbed least.
+        times = (min(latency(r, name) or 0.0 for r in sent.requests) for name in ("inter_token", "ttft"))
+        found.append((*times, [request.pieces for request in sent.requests]))
+        assert [(request.error, request.counted, len(request.times)) for request in sent.requests] == [("", 24, 24)] * 6
+    (gap, first, text), (slow_gap, _, same), (_, slow_first, again) = found
+    assert text == same == again
+    assert len({tuple(pieces) for pieces in text}) > 1, "answers depend on their prompts"
+    # Each step of decoding takes twice as long, a prompt's pass four times; the rest of a first token is on its way.
+    assert 1.5 < slow_gap / gap < 2.5
+    assert 1.3 < slow_first / first < 4.5
 
 
 def test_a_server_that_says_nothing_is_probed_by_the_time_to_its_first_token(tmp_path: Path) -> None:

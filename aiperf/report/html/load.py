@@ -189,27 +189,34 @@ def _request(place: int, side: str, found: Mapping[str, Any], *, top: int, scale
         path(f"M{sent} {upper}H{end}V{upper + _BAR}H{sent}z", "ring"),
         rect(tokens[0], upper, end - tokens[0], _BAR, "cone"),
         path("".join(f"M{x} {upper}v{_BAR}" for x in dict.fromkeys(tokens)), "line"),
-        *_under_way(found["under_way"], end=found["end"], top=top + 32, scale=scale),
+        *_under_way(found["under_way"], found.get("batch", ()), end=found["end"], top=top + 32, scale=scale),
     ]
     most = max((waiting + answered for _, waiting, answered in found["under_way"]), default=0)
     names = [label(4, middle + 4, side), label(4, top + 50, f"under way: {most}", "small")]
+    if batch := found.get("batch"):
+        largest, longest = (max(look[place] for look in batch) for place in (1, 2))
+        names.append(label(4, top + 64, f"batch: {largest}, queue: {longest}", "small"))
     return f'<g class="{side_class(place)}" stroke="currentColor">{"".join(shapes)}</g>{"".join(names)}'
 
 
-def _under_way(steps: Sequence[Sequence[float]], *, end: float, top: int, scale: Scale) -> list[str]:
-    """Requests in the server as a filled staircase, and as a dashed line those of them that wait for their first
-    token."""
-    most = max((waiting + answered for _, waiting, answered in steps), default=0)
+def _under_way(
+    steps: Sequence[Sequence[float]], batch: Sequence[Sequence[float]], *, end: float, top: int, scale: Scale
+) -> list[str]:
+    """Requests in the server as a filled staircase, as a dashed line those of them that wait for their first token, and
+    as a dotted one those that the server said it had in its batch."""
+    most = max([waiting + answered for _, waiting, answered in steps] + [running for _, running, _ in batch], default=0)
     if not most:
         return []
     height = linear(0.0, most, start=top + _ROOM, end=top)
     every = _staircase([(at, waiting + answered) for at, waiting, answered in steps], end, height, scale)
     waiting = _staircase([(at, waiting) for at, waiting, _ in steps], end, height, scale)
     floor = height(0.0)
+    running = _staircase([(at, size) for at, size, _ in batch], end, height, scale) if batch else ""
     return [
         path(f"{every}V{floor}H{scale(steps[0][0])}z", "cone"),
         path(every, "line"),
         path(waiting, "middle"),
+        *([path(running, "none")] if running else []),
     ]
 
 

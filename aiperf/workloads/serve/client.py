@@ -6,6 +6,7 @@ What must not live here: what the times mean (metrics.py), and starting servers.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ from typing import Any
 
 import aiohttp
 
+from aiperf.workloads.serve.server import METRICS_PATH, batch_of
 from aiperf.workloads.serve.trace import Arrival
 
 _LEAD_S = 0.02
@@ -22,6 +24,8 @@ _LEAD_S = 0.02
 _LONGEST_LINE = 1 << 20
 _KEEP_ALIVE_S = 2.0
 """Shorter than servers keep a connection, so that none is met while it is being closed."""
+_WATCH_S = 0.25
+"""Between two looks at the server's batch."""
 REFUSALS = (429, 503)
 """Statuses by which a server says that it has too much to do."""
 
@@ -105,15 +109,19 @@ class Sent:
     """From the first arrival's time to the end of the last answer; 0 where times or tokens are not known."""
     cpu_share: float | None
     """CPU time of the client in the wall time of the segment; None where it holds more than sending."""
+    batch: tuple[tuple[float, int, int], ...] = ()
+    """From look to look: when, how many requests the server said it had in its batch, and in its queue."""
 
 
-def send(arrivals: Sequence[Arrival], to: Endpoint, *, timeout: float, concurrency: int = 0) -> Sent:
+def send(
+    arrivals: Sequence[Arrival], to: Endpoint, *, timeout: float, concurrency: int = 0, watch: bool = False
+) -> Sent:
     """Send requests at their times and wait for every answer, at most ``timeout`` seconds for each.
 
     ``concurrency``: requests under way at most, 0 for any; those that have to wait for that wait here, and their time
-    counts from the schedule.
+    counts from the schedule. ``watch``: ask the server meanwhile how many requests it runs.
     """
-    return asyncio.run(_send(arrivals, to, timeout, concurrency))
+    return asyncio.run(_send(arrivals, to, timeout, concurrency, watch))
 
 
 def keep(path: Path, sent: Sent, *, server: str, segment: int) -> None:
@@ -125,7 +133,7 @@ def keep(path: Path, sent: Sent, *, server: str, segment: int) -> None:
             file.write(json.dumps(line) + "\n")
 
 
-async def _send(arrivals: Sequence[Arrival], to: Endpoint, timeout: float, concurrency: int) -> Sent:
+async def _send(arrivals: Sequence[Arrival], to: Endpoint, timeout: float, concurrency: int, watch: bool) -> Sent:
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_S)
     limits = aiohttp.ClientTimeout(total=timeout)
     gate = asyncio.Semaphore(concurrency or max(1, len(arrivals)))
@@ -138,9 +146,24 @@ async def _send(arrivals: Sequence[Arrival], to: Endpoint, timeout: float, concu
         bodies = [json.dumps(to.body(a.prompt, a.output_tokens)).encode() for a in arrivals]
         cpu, start = time.process_time(), time.perf_counter() + _LEAD_S
         sending = (_one(session, to.url, b, r, start, gate) for b, r in zip(bodies, requests, strict=True))
+        batch: list[tuple[float, int, int]] = []
+        watching = asyncio.create_task(_watch(session, to.base + METRICS_PATH, start, batch)) if watch else None
         await asyncio.gather(*sending)
         seconds = time.perf_counter() - start
-        return Sent(requests, seconds, (time.process_time() - cpu) / max(seconds + _LEAD_S, 1e-9))
+        if watching is not None:
+            watching.cancel()
+        return Sent(requests, seconds, (time.process_time() - cpu) / max(seconds + _LEAD_S, 1e-9), tuple(batch))
+
+
+async def _watch(session: aiohttp.ClientSession, url: str, start: float, into: list[tuple[float, int, int]]) -> None:
+    """Keep what the server says of its batch until this is cancelled; what it does not answer is left out."""
+    while True:
+        asked = time.perf_counter() - start
+        with contextlib.suppress(aiohttp.ClientError, OSError, TimeoutError):
+            async with session.get(url, trace_request_ctx={}) as answer:
+                if (found := batch_of(await answer.text())) is not None:
+                    into.append((asked, *found))
+        await asyncio.sleep(_WATCH_S)
 
 
 async def _one(

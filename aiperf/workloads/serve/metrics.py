@@ -103,7 +103,8 @@ def template_share(played: Played) -> float:
 def slowest(played: Played) -> dict[str, Any]:
     """The request that took longest from its schedule, of those answered whole: seconds after its time at which it was
     sent, had its first and later tokens, and ended; and what was under way meanwhile, from change to change: seconds,
-    requests without a token, requests with one. Empty without any."""
+    requests without a token, requests with one; and what the server said of its batch: seconds, requests in it, in its
+    queue. Empty without any."""
     whole = [(r, sent, s) for s, (_, sent) in enumerate(played) for r in sent.requests if r.ok and r.sent is not None]
     if not whole:
         return {}
@@ -122,7 +123,15 @@ def slowest(played: Played) -> dict[str, Any]:
         "tokens": [after(seconds) for seconds in _thinned(worst.times)],
         "end": ends,
         "under_way": [(after(at), waiting, answered) for at, waiting, answered in _thinned(changes[began:])],
+        "batch": [(after(at), running, queued) for at, running, queued in _thinned(_looks(sent, worst))],
     }
+
+
+def _looks(sent: Sent, request: Request) -> Sequence[tuple[float, int, int]]:
+    """Looks at the server's batch while a request was under way, and the last one before."""
+    until = [look for look in sent.batch if look[0] <= (request.end or 0.0)]
+    began = max((k for k, look in enumerate(until) if look[0] <= request.scheduled), default=0)
+    return until[began:]
 
 
 def _under_way(requests: Sequence[Request]) -> list[tuple[float, int, int]]:
@@ -156,6 +165,8 @@ def counts(played: Played, slo: Mapping[str, float]) -> dict[str, float]:
         found["tokens"] = sum(request.tokens for request in requests if request.ok)
     if all(request.planned for request in requests if request.ok):
         found["latest_send_ms"] = round(1000 * max((lateness(r) for r in requests), default=0.0), 3)
+    if looks := [look for _, sent in played for look in sent.batch]:
+        found |= {"largest_batch": max(look[1] for look in looks), "longest_queue": max(look[2] for look in looks)}
     if len(shares) == len(played):
         found["client_cpu_share"] = round(max(shares, default=0.0), 3)
     return found

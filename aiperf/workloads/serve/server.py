@@ -35,6 +35,9 @@ _COUNTED = {
     "accepted_tokens": ("vllm:spec_decode_num_accepted_tokens_total",),
     "drafts": ("vllm:spec_decode_num_drafts_total",),
 }
+_RUNNING = ("vllm:num_requests_running", "sglang:num_running_reqs", "llamacpp:requests_processing")
+_WAITING = ("vllm:num_requests_waiting", "sglang:num_queue_reqs", "llamacpp:requests_deferred")
+METRICS_PATH = "/metrics"
 _FLUSHES = ("/reset_prefix_cache", "/flush_cache")
 """Where vLLM and SGLang take the request to empty their prefix caches."""
 
@@ -131,19 +134,41 @@ class Server:
 
     def counted(self) -> dict[str, float]:
         """What it exports at /metrics of those that are known here; empty where it exports none."""
-        status, text = fetch(self.base + "/metrics", timeout=5.0)
-        sums: dict[str, float] = {}
-        for name, value in _SAMPLE.findall(text) if status == 200 else ():
-            with contextlib.suppress(ValueError):
-                sums[name] = sums.get(name, 0.0) + float(value)
+        sums = _sums(self._metrics())
         known = {"prefix_hits": _HITS, "prefix_queries": _QUERIES, **_COUNTED}
         found = {key: next((sums[name] for name in names if name in sums), None) for key, names in known.items()}
         return {key: value for key, value in found.items() if value is not None}
+
+    def exports_batch(self) -> bool:
+        """Whether it exports how many requests it runs and how many wait."""
+        return batch_of(self._metrics()) is not None
+
+    def _metrics(self) -> str:
+        status, text = fetch(self.base + METRICS_PATH, timeout=5.0)
+        return text if status == 200 else ""
 
     def end(self) -> None:
         """End its whole process group; nothing happens to one that ran already."""
         if self._process is not None:
             end_group(self._process, patience=_LEAVE_S)
+
+
+def batch_of(metrics: str) -> tuple[int, int] | None:
+    """Requests in the server's batch, and in its queue, by the text of its metrics; None where it has not both."""
+    lines = "\n".join(line for line in metrics.splitlines() if line.startswith((*_RUNNING, *_WAITING)))
+    sums = _sums(lines)
+    found = [next((sums[name] for name in names if name in sums), None) for names in (_RUNNING, _WAITING)]
+    running, waiting = found
+    return None if running is None or waiting is None else (round(running), round(waiting))
+
+
+def _sums(metrics: str) -> dict[str, float]:
+    """Name of a metric -> its value, the sum over labels."""
+    sums: dict[str, float] = {}
+    for name, value in _SAMPLE.findall(metrics):
+        with contextlib.suppress(ValueError):
+            sums[name] = sums.get(name, 0.0) + float(value)
+    return sums
 
 
 def end_group(process: subprocess.Popen[bytes], *, patience: float) -> None:

@@ -47,6 +47,7 @@ class LoadedServer:
         if asked.client:
             self._foreign = ForeignClient(asked.client, context.scratch, limit=asked.client_limit, cwd=asked.cwd)
         self._segments = make_segments(asked.trace, count=asked.segments, seed=context.seed, load=asked.load)
+        self._warm_ups = _warm_ups(asked, max(len(segment.arrivals) for segment in self._segments))
         self._audit: Segment | None = None
         self._search = RateSearch(self._segments[0].rate, asked.share) if asked.find else None
         self._steps = 0
@@ -84,6 +85,7 @@ class LoadedServer:
         if self.facts["client_cpus"]:
             os.sched_setaffinity(0, self.facts["client_cpus"])
         self._endpoint = Endpoint(server.base, asked.model or server.first_model(), asked.endpoint, dict(asked.extra))
+        self._watch = server.exports_batch()
         if asked.url and asked.cache == "cold":
             self.facts["cache_flushed"] = server.flush()
         if asked.cache == "warm":
@@ -157,7 +159,7 @@ class LoadedServer:
         if is_try and "end_to_end" in asked.slo:
             # Beyond its objective a request is missed: an overloaded server need not work it off.
             timeout = min(timeout, _PATIENCE * asked.slo["end_to_end"])
-        sent = send(segment.arrivals, self._endpoint, timeout=timeout, concurrency=limit)
+        sent = send(segment.arrivals, self._endpoint, timeout=timeout, concurrency=limit, watch=self._watch)
         if not any(request.ok for request in sent.requests):
             self._server.raise_if_ended()
             if self._endpoint.usage and all(request.status in _NOT_UNDERSTOOD for request in sent.requests):
@@ -187,8 +189,7 @@ class LoadedServer:
 
     def _warm_up(self) -> Segment:
         """Requests that all come at once, with prompts of their own."""
-        count = self._asked.warmup or max(len(segment.arrivals) for segment in self._segments)
-        drawn = self._drawn(f"warm-up {self._steps}", count)
+        drawn = self._drawn(f"warm-up {self._steps}", self._warm_ups)
         return Segment(tuple(Arrival(0.0, a.prompt, a.output_tokens) for a in drawn), 1.0)
 
     def redraw(self, seed: int) -> None:
@@ -291,6 +292,18 @@ def _text_of(sent: Sent) -> Any:
     for row, text in enumerate(texts):
         found[row, : len(text)] = [ord(sign) for sign in text]
     return found
+
+
+def _warm_ups(asked: SimpleNamespace, most: int) -> int:
+    """Requests of a step of the warm-up, ``most`` being those of the largest segment. Raises ValueError where that is
+    less than can be under way at once."""
+    under_way = min(asked.concurrency or most, most)
+    if 0 < asked.warmup < under_way:
+        raise ValueError(
+            f"warmup is {asked.warmup}, and up to {under_way} requests can be under way at once: write warmup: "
+            f"{under_way} or more, or leave it out"
+        )
+    return asked.warmup or most
 
 
 def _check(asked: SimpleNamespace) -> None:

@@ -97,8 +97,9 @@ def load(
     ``prompt`` or ``prompt_tokens``, ``output_tokens``); it is cut into ``segments``, in which the sides take turns.
     ``load``: requests a second in place of the trace's. ``model: tiny-random`` is a Llama of random weights, made on
     the spot. ``concurrency``: requests under way at most, as a client with so many connections has it; 0 is any.
-    ``warmup``: requests that all come at once in each of two steps before the first turn; 0 is as many as a segment
-    has, of which no more can be under way. ``keep``: a file to which every request is added, a line of JSON each.
+    ``warmup``: requests that all come at once in each of two steps before the first turn, no fewer than can be under
+    way: ``concurrency``, else as many as a segment has, which 0 is.
+    ``keep``: a file to which every request is added, a line of JSON each.
     ``errors``: share of the requests that may fail; refusals (429, 503) only miss their objectives.
 
     ``find: max_rate`` searches, from the trace's rate on, the highest one at which ``share`` of the requests meets all

@@ -1,0 +1,206 @@
+"""The engine of serve.engine behind the OpenAI protocol, one thread for both: real passes of a random-weight decoder.
+
+``--decode-delay SHARE``: every step of decoding takes that share longer; ``--prompt-delay SHARE``: the pass of a prompt
+takes longer by that share of the time since the request came. While it waits the server computes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import selectors
+import socket
+import sys
+import time
+import zlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
+
+import torch
+
+from aiperf.workloads.decoder.model import PRESETS, draw
+from aiperf.workloads.engine import engine as engine_module
+from aiperf.workloads.engine.admission.everyone import everyone
+from aiperf.workloads.engine.batching.continuous import ContinuousBatching
+from aiperf.workloads.engine.demands import Demand
+from aiperf.workloads.engine.engine import Engine
+from aiperf.workloads.engine.orders.fifo import fifo
+from aiperf.workloads.engine.pages import PagePool
+from aiperf.workloads.engine.passes import one_pass
+from aiperf.workloads.engine.running import Running
+
+MODEL = "engine"
+_LONGEST, _PAGE = 512, 16
+_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+
+
+class Streamed(Running):
+    """A request whose every token is sent as soon as it is there."""
+
+    def __init__(self, demand: Demand, tokens: list[int], peer: socket.socket) -> None:
+        super().__init__(demand, tokens)
+        self.peer = peer
+        _sent(peer, _HEAD)
+
+    def add(self, token: int, margin: float, at: float) -> None:
+        super().add(token, margin, at)
+        events = _event({"choices": [{"delta": {"content": f" t{token}"}}]})
+        if self.done:
+            usage = {"prompt_tokens": self.demand.prompt_tokens, "completion_tokens": len(self.times)}
+            # This engine has no prefix cache.
+            usage |= {"prompt_tokens_details": {"cached_tokens": 0}}
+            events += _event({"choices": [{"delta": {}, "finish_reason": "length"}], "usage": usage})
+            events += b"data: [DONE]\n\n"
+        _sent(self.peer, events)
+        if self.done:
+            self.peer.close()
+
+
+class Connections:
+    """The requests that come over HTTP, one a connection, for ever."""
+
+    more = True
+
+    def __init__(self, port: int, vocab: int) -> None:
+        self._vocab, self._number = vocab, 0
+        self._open = socket.create_server(("127.0.0.1", port), backlog=512)
+        self._open.setblocking(False)
+        self._ready = selectors.DefaultSelector()
+        self._ready.register(self._open, selectors.EVENT_READ)
+        self._read: dict[socket.socket, bytes] = {}
+
+    def begin(self) -> float:
+        """Now."""
+        self._began = time.perf_counter()
+        return self._began
+
+    def due(self, now: float) -> list[Running]:
+        """Those whose last byte has come."""
+        return self._come(0.0)
+
+    def wait(self, now: float, until: float | None) -> None:
+        """Sleep until something comes; it is read by ``due``."""
+        self._ready.select(None if until is None else max(0.0, until - now))
+
+    def _come(self, seconds: float) -> list[Running]:
+        found: list[Running] = []
+        while ready := self._ready.select(seconds):
+            for key, _ in ready:
+                if key.fileobj is self._open:
+                    peer, _ = self._open.accept()
+                    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    self._ready.register(peer, selectors.EVENT_READ)
+                    self._read[peer] = b""
+                else:
+                    found += self._take(key.fileobj)  # type: ignore[arg-type]
+        return found
+
+    def _take(self, peer: socket.socket) -> list[Running]:
+        """What a connection sent; the request, once it is whole."""
+        try:
+            new = peer.recv(1 << 16)
+        except OSError:
+            new = b""
+        self._read[peer] += new
+        head, end, body = self._read[peer].partition(b"\r\n\r\n")
+        lines = head.lower().splitlines()
+        length = next((int(line[15:]) for line in lines if line.startswith(b"content-length:")), 0)
+        if new and (not end or len(body) < length):
+            return []
+        self._ready.unregister(peer)
+        del self._read[peer]
+        if not new:
+            peer.close()
+            return []
+        if not head.startswith(b"POST"):
+            return self._told(peer, head.split()[1].decode())
+        asked = json.loads(body)
+        words = asked["messages"][0]["content"].split()
+        tokens = [zlib.crc32(word.encode()) % self._vocab for word in words]
+        now = time.perf_counter() - self._began
+        demand = Demand(self._number, now, len(tokens), asked["max_tokens"])
+        self._number += 1
+        return [Streamed(demand, tokens, peer)]
+
+    @staticmethod
+    def _told(peer: socket.socket, path: str) -> list[Running]:
+        bodies = {"/health": {}, "/v1/models": {"data": [{"id": MODEL}]}}
+        status, body = (200, bodies[path]) if path in bodies else (404, {})
+        text = json.dumps(body).encode()
+        _sent(peer, b"HTTP/1.1 %d X\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % (status, len(text)) + text)
+        peer.close()
+        return []
+
+
+class DelayedEngine(Engine):
+    """An engine whose passes take a known share longer."""
+
+    decode_delay = prompt_delay = 0.0
+    _step_began = 0.0
+
+    def advance(self, rows: Iterable[Running], *, most: int = 0, idle: Sequence[Running] = ()) -> None:
+        """One pass, and its delay before its tokens leave."""
+        self._going = list(rows)
+        super().advance(self._going, most=most, idle=idle)
+        self._step_began = self.now
+
+    def wait(self, until: float | None = None) -> None:
+        """As the engine waits: what follows is a new step."""
+        super().wait(until)
+        self._step_began = self.now
+
+    def delayed_pass(self, *args: Any) -> Any:
+        """A pass, then nothing until the delay is over."""
+        decodes = all(one.missing == 1 for one in self._going)
+        found = one_pass(*args)
+        since = self._step_began if decodes else min(one.demand.at for one in self._going)
+        until = self.now + (self.decode_delay if decodes else self.prompt_delay) * (self.now - since)
+        while self.now < until:
+            pass
+        return found
+
+
+def _event(event: dict[str, Any]) -> bytes:
+    return b"data: " + json.dumps(event).encode() + b"\n\n"
+
+
+def _sent(peer: socket.socket, data: bytes) -> None:
+    """Sent, unless the other end has gone."""
+    with contextlib.suppress(OSError):
+        peer.sendall(data)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--preset", choices=sorted(PRESETS), default="small")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--slots", type=int, default=16, help="requests in the batch at most")
+    parser.add_argument("--decode-delay", type=float, default=0.0)
+    parser.add_argument("--prompt-delay", type=float, default=0.0)
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Serve until the process is ended."""
+    asked = _options()
+    torch.set_num_threads(1)
+    shape = PRESETS[asked.preset]
+    model = draw(shape, seed=0, max_tokens=_LONGEST, device=asked.device)
+    pool = PagePool(shape, pages=asked.slots * (_LONGEST // _PAGE), page=_PAGE, device=asked.device)
+    engine = DelayedEngine(model, pool, ContinuousBatching(asked.slots), fifo, everyone)
+    engine.decode_delay, engine.prompt_delay = asked.decode_delay, asked.prompt_delay
+    engine_module.one_pass = engine.delayed_pass
+    connections = Connections(asked.port, shape.vocab)
+    print(f"serving on port {asked.port}", flush=True)
+    with torch.inference_mode():
+        engine.serve(connections)
+
+
+if __name__ == "__main__":
+    main()
