@@ -298,8 +298,8 @@ def test_a_cost_that_the_scenario_expects_is_said_to_be_one() -> None:
 def test_a_row_whose_family_comes_later_waits_and_is_not_missing() -> None:
     rows = [
         row("ch07/a"),
-        row("ch07/later", family="llm.generate"),
-        row("ch16/b", family="llm.generate", weight="marginal"),
+        row("ch07/later", family="parallel.forward"),
+        row("ch16/b", family="parallel.forward", weight="marginal"),
     ]
     answered = answer_rows(rows, [], [])
     assert [a.row.id for a in missing(answered)] == ["ch07/a"]
