@@ -395,6 +395,19 @@ def test_a_row_that_gains_memory_is_answered_by_a_case_about_memory_and_not_by_i
     assert answered.answer == "no claim of speed"
 
 
+def test_a_row_that_gains_memory_is_answered_by_the_bytes_that_a_case_judges_before_the_process_s_peak() -> None:
+    gains = [row(claim=None, not_time="it buys memory", gains="memory")]
+    peak = found(0.99, 1.01, "equivalent", metric="peak_memory", unit="B", primary=False)
+    own = found(1.9, 2.1, metric="state_bytes", unit="B")
+    time = found(1.9, 2.1)
+    (answered,) = answer_rows(gains, [Cited("s", ("ch07/a",))], [peak, own])
+    assert (answered.answer, answered.best, answered.why) == (
+        "reproduced", own, "Judged by state_bytes: it buys memory.",
+    )  # fmt: skip
+    (answered,) = answer_rows(gains, [Cited("s", ("ch07/a",))], [peak, time])
+    assert (answered.answer, answered.best) == ("not reproduced", peak)
+
+
 def test_memory_says_nothing_of_a_row_that_gains_something_else() -> None:
     both = [found(0.5, 0.6, "regressed"), found(1.9, 2.1, metric="peak_memory")]
     (answered,) = answer_rows([row(claim=None, not_time="it buys even reads")], [Cited("s", ("ch07/a",))], both)
