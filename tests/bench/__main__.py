@@ -11,13 +11,26 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.bench import calibrate, device, gate, overhead, peers, programs, ranges, serving, startup, store, telemetry
+from tests.bench import (
+    calibrate,
+    device,
+    gate,
+    overhead,
+    peers,
+    programs,
+    ranges,
+    recorded,
+    serving,
+    startup,
+    store,
+    telemetry,
+)  # fmt: skip
 from tests.bench.figures import Figure, table
 from tests.bench.shell import keep, say
 
 PARTS = (
     "startup", "store", "ranges", "telemetry", "overhead", "peers", "programs", "calibrate", "serving", "device",
-    "gate",
+    "gate", "recorded",
 )  # fmt: skip
 
 
@@ -54,6 +67,7 @@ def main() -> int:
         "store": lambda: store.measure(out),
         "ranges": lambda: ranges.measure(out),
         "telemetry": telemetry.measure,
+        "recorded": recorded.measure,
         "overhead": lambda: overhead.measure(out, fresh=options.fresh),
         "peers": lambda: peers.measure(out, sessions=options.sessions),
         "programs": lambda: programs.measure(out, sessions=options.sessions),
