@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from profilers_made import FIXTURES
 
+from aiperf.profilers.counters import Observed, mechanisms
 from aiperf.profilers.ncu_read import read_ncu
 from aiperf.profilers.reading import Pass
 from aiperf.profilers.waits import longest_wait, moved_most
-from aiperf.records.profiled import CounterRow
+from aiperf.records.profiled import CounterRow, SideProfile
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +46,17 @@ def test_a_transpose_whose_reads_meet_in_one_bank_is_told_from_the_padded_one(ke
     assert (padded.bound, padded.why) == ("memory", "DRAM 80 %, SM 21 %")
     moved = moved_most([conflicts], [padded])
     assert (moved.reason, round(moved.before), round(moved.after)) == ("mio_throttle", 81, 1)
+
+
+def test_atomics_and_conflicts_have_short_names_that_a_scenario_may_claim(kernels):
+    def read(name: str) -> Observed:
+        # As one iteration of a side that the tool followed from end to end.
+        return Observed((kernels[name],), (SideProfile("before", "ncu", 1),))
+
+    (fewer,) = mechanisms({"l2_atomics": "down"}, read("histogram_global"), read("histogram_shared"))
+    assert (fewer.state, fewer.before, fewer.after) == ("moved", 35589125.0, 50688.0)
+    (fewer,) = mechanisms({"bank_conflicts": "down"}, read("transpose_conflict"), read("transpose_padded"))
+    assert (fewer.state, fewer.before, fewer.after) == ("moved", 16411770.0, 31849.0)
 
 
 def test_few_warps_that_follow_pointers_wait_for_memory(kernels):
