@@ -77,24 +77,29 @@ def details(row: CounterRow) -> frozenset[Detail]:
     sm, memory = row.sm_pct, _memory(row)
     if sm is None or memory is None:
         return frozenset()
-    queues: set[Detail] = {"atomics"} if (row.metrics.get(BUSIEST_ATOMICS) or 0.0) >= ATOMIC_PCT else set()
+    found: set[Detail] = {"atomics"} if (row.metrics.get(BUSIEST_ATOMICS) or 0.0) >= ATOMIC_PCT else set()
     if (conflict_pct(row.metrics) or 0.0) >= CONFLICT_PCT:
-        queues.add("conflicts")
+        found.add("conflicts")
     if max(sm, memory) < LATENCY_PCT:
-        if "atomics" in queues:
+        if "atomics" in found:
             return frozenset({"atomics"})
-        waits: set[Detail] = {"waits"} if longest_wait(row.metrics) else set()
+        if longest_wait(row.metrics):
+            found.add("waits")
         if row.waves is not None and row.waves < ONE_WAVE:
-            return frozenset({"small_grid", *queues, *waits})
-        few = row.occupancy_pct is not None and row.occupancy_pct < FEW_WARPS_PCT
-        return frozenset({"few_warps", *queues, *waits} if few else {*queues, *waits})
+            found.add("small_grid")
+        elif row.occupancy_pct is not None and row.occupancy_pct < FEW_WARPS_PCT:
+            found.add("few_warps")
+        return frozenset(found)
     if _tensor_bound(row, sm) or sm - memory >= BALANCED_POINTS:
         return frozenset({"tensor_pipe"} if (row.tensor_pct or 0.0) >= sm - BALANCED_POINTS else ())
-    apart = memory - sm >= BALANCED_POINTS and row.sector_use_pct is not None and row.sector_use_pct < SECTOR_PCT
-    on_chip = _nearest(row, memory) == _L1
-    named: set[Detail] = {"uncoalesced"} if apart and not on_chip else set()
+    if memory - sm < BALANCED_POINTS:
+        return frozenset({"level"})
+    if _nearest(row, memory) == _L1:
+        return frozenset({"level", *(found - {"atomics"})})
+    if row.sector_use_pct is not None and row.sector_use_pct < SECTOR_PCT:
+        found.add("uncoalesced")
     # Conflicts are of shared memory: they say nothing of a kernel that another level limits.
-    return frozenset({"level", *named, *(queues - ({"atomics"} if on_chip else {"conflicts"}))})
+    return frozenset({"level", *(found - {"conflicts"})})
 
 
 def _levels(row: CounterRow) -> dict[str, float]:

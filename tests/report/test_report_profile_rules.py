@@ -44,6 +44,9 @@ def classed(**counters: Any) -> CounterRow:
          ["latency: SM and memory are both below 60 %", "waits: the reason that has most of the warps' cycles"]),
         ({"sm_pct": 5.0, "memory_pct": 20.0, "metrics": {CONFLICTS: 30.0, WAVEFRONTS: 32.0}},
          ["latency: SM and memory are both below 60 %", "bank conflicts: at least 50 % of the wavefronts"]),
+        # Where SM and memory are even, no queue is named.
+        ({"sm_pct": 70.0, "memory_pct": 72.0, "l1_pct": 72.0, "metrics": {CONFLICTS: 30.0, WAVEFRONTS: 32.0}},
+         ["balanced: SM and memory are less than 10 points apart", "level: of DRAM, L2 and L1"]),
         ({}, []),
     ],
 )  # fmt: skip
