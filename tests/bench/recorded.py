@@ -88,6 +88,11 @@ def _clocked(records: Sequence[CaseRecord]) -> Number:
     return share(sum(any("sm_clock_mhz" in seen for seen in p.telemetry.values()) for p in pairs), len(pairs))
 
 
+def _told(records: Sequence[CaseRecord], kind: str) -> Number:
+    pairs = [p for r in measured(records, gpus=True) for p in r.pairs]
+    return share(sum(any(incident.kind == kind for incident in p.incidents) for p in pairs), len(pairs))
+
+
 def _over(records: Sequence[CaseRecord]) -> Number:
     shares = added(records)
     return share(sum(one > TENTH for one in shares), len(shares))
@@ -110,6 +115,14 @@ FIGURES: dict[str, tuple[str, Callable[[Sequence[CaseRecord]], Number]]] = {
     ),
     "harness-over-tenth-gpu": ("the same, cases on GPUs", lambda records: _over(measured(records, gpus=True))),
     "sm-clock-read": ("pairs on GPUs during which the SM clock was read", _clocked),
+    "telemetry-noted": (
+        "pairs on GPUs with the note that reading clocks and counters took more than 1 % of a core that no side uses",
+        lambda records: _told(records, "sampling_cost"),
+    ),
+    "power-cap-noted": (
+        "pairs on GPUs during which the GPU was seen at its power limit",
+        lambda records: _told(records, "power_cap"),
+    ),
     "verdicts-decided": (
         "comparisons that are improved, equivalent or regressed, of all that the cases are about",
         _decided,
