@@ -251,9 +251,12 @@ def _differs(row: BookRow, citing: Sequence[Cited]) -> tuple[str, ...]:
 
 
 def _of_its_kind(row: BookRow, about: Sequence[Measured]) -> list[Measured]:
-    """What speaks to a row: memory to one that gains it, where it was measured; to one that claims a number of speed,
-    or says itself that it gains no time, speed alone; to all others what each scenario judges."""
-    kept = [found for found in about if found.metric in MEMORY] if row.gains else []
+    """What speaks to a row: memory to one that gains it, where it was measured, bytes that the scenario judges before
+    the process's; to one that claims a number of speed, or says itself that it gains no time, speed alone; to all
+    others what each scenario judges."""
+    counted = {found.case for found in about if found.primary and found.unit == "B"}
+    memory = (found for found in about if (found.primary and found.unit == "B") or found.metric in MEMORY)
+    kept = [found for found in memory if found.primary or found.case not in counted] if row.gains else []
     judged = [found for found in about if found.primary and (_of_speed(found) or not _wants_speed(row))]
     own = {found.case for found in judged}
     return kept or judged + [found for found in about if _of_speed(found) and found.case not in own]

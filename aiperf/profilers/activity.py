@@ -27,7 +27,7 @@ _SETTLE = "cudaDeviceSynchronize"
 _CAPTURE, _CAPTURED = re.compile(r"cu(da)?StreamBeginCapture"), re.compile(r"cu(da)?StreamEndCapture")
 _DEVICE_MEANS = ("gpu_span_s", "gpu_busy_s", "host_wait_s", "other_wait_s", "compute_s", "copy_s")
 """Fields of a side that are means over its devices."""
-_MEANS = (*_DEVICE_MEANS, "overlap_pct", "copy_overlap_pct", "concurrency")
+_MEANS = (*_DEVICE_MEANS, "overlap_pct", "copy_overlap_pct", "concurrency", "kernel_concurrency")
 """Fields that are means over its ranks."""
 MOST_SPANS = 4000
 """Bars of one side's timeline; a picture of more shows nothing."""
@@ -196,6 +196,8 @@ def _with_gpu(side: SideProfile, work: Sequence[DeviceWork], ranges: Sequence[In
         overlap_pct=_share(shared, communication),
         copy_overlap_pct=_share(sum(d.hidden_copies for d in per), sum(d.copies for d in per)),
         concurrency=_mean(d.concurrency for d in per),
+        streams=max(d.streams for d in per) or None,
+        kernel_concurrency=_mean(d.kernel_concurrency for d in per),
         threads=len({w.thread for w in work if w.thread is not None}) or None,
     )
 
@@ -213,7 +215,9 @@ class _Device:
         self.copy_s = length(_times(w for w in work if w.kind in ("memcpy", "memset")))
         copies = _times(w for w in work if w.kind == "memcpy")
         self.copies, self.hidden_copies = length(copies), overlap(copies, compute)
-        self.concurrency = sum(w.end - w.start for w in work) / self.gpu_busy_s if self.gpu_busy_s else None
+        self.concurrency = _at_once(work)
+        kernels = [w for w in work if w.kind == "kernel"]
+        self.streams, self.kernel_concurrency = len({w.stream for w in kernels}), _at_once(kernels)
         # What lies between two ranges is not the side's: the span is taken range by range.
         groups: list[list[DeviceWork]] = [[] for _ in ranges]
         for w in work:
@@ -222,6 +226,12 @@ class _Device:
                 groups[index].append(w)
         self.gpu_span_s = sum(max(w.end for w in g) - min(w.start for w in g) for g in groups if g)
         self.host_wait_s, self.other_wait_s = (sum(x) for x in zip(*map(_waits, groups), strict=True))
+
+
+def _at_once(work: Sequence[DeviceWork]) -> float | None:
+    """Operations at a time while any runs."""
+    busy = length(_times(work))
+    return sum(w.end - w.start for w in work) / busy if busy else None
 
 
 def _share(part: float, whole: float) -> float | None:
@@ -254,6 +264,7 @@ def _merged(ranks: Sequence[SideProfile]) -> SideProfile:
     return replace(
         slowest,
         ranks=len(ranks),
+        streams=max((r.streams for r in ranks if r.streams is not None), default=None),
         communication_s=min(communication, default=None),
         skew_s=max(communication) - min(communication) if communication else None,
         exposed_s=min((r.exposed_s for r in ranks if r.exposed_s is not None), default=None),

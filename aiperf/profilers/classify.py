@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from aiperf.profilers.waits import ATOMICS, BUSIEST_ATOMICS, STALLS, conflict_pct, longest_wait
 from aiperf.records.profiled import Bound, CounterRow, SideProfile
 from aiperf.units import format_time
 
@@ -24,6 +25,10 @@ ONE_WAVE = 1.0
 """A grid of fewer waves leaves SMs idle (Nsight Compute's SpeedOfLight rule)."""
 NEAR_POINTS = 2.0
 """A level further from the memory figure than this is only the nearest to it. Our own choice."""
+ATOMIC_PCT = 60.0
+"""Of the time: an atomic unit of the L2 this busy is what limits, though all else idles. As any pipe's."""
+CONFLICT_PCT = 50.0
+"""Of shared memory's wavefronts: repeats for bank conflicts that are named. Our own choice."""
 IDLE_PCT = 50.0
 """A GPU busy for less of its span is idle (nsys's gpu-low-util rule)."""
 LAUNCH_INTERVAL_S = 30e-6
@@ -31,13 +36,15 @@ LAUNCH_INTERVAL_S = 30e-6
 FEWEST_LAUNCHES = 10
 EXPOSED_PCT = 20.0
 """Of the wall: exposed communication that is the bottleneck. Our own choice."""
+SERIAL_KERNELS = 1.05
+"""Kernels at a time: where those of several streams are no more, they run one after another. Our own choice."""
 UNSEEN_PCT = 75.0
 """Of the time that a GPU seems idle: host waits for it from which it must have been at work. Our own choice."""
 UNSEEN_S = 100e-6
 """The same, for each waiting call: one that finds its work done may return this late. Our own choice."""
 COPY_PCT = 50.0
 """Of the wall: copies that are the bottleneck. Our own choice."""
-Detail = Literal["level", "tensor_pipe", "uncoalesced", "few_warps", "small_grid"]
+Detail = Literal["level", "tensor_pipe", "uncoalesced", "few_warps", "small_grid", "atomics", "conflicts", "waits"]
 _L1 = "L1 and shared memory"
 
 
@@ -48,7 +55,9 @@ def kernel_bound(row: CounterRow) -> tuple[Bound, str]:
         return "", _unread(sm, memory)
     found = details(row)
     if max(sm, memory) < LATENCY_PCT:
-        return "latency", _latency(row, sm, memory, found)
+        if "atomics" in found:
+            return "atomics", f"{_atomics(row)}; SM {sm:.0f} %, memory {memory:.0f} %"
+        return "latency", f"{_latency(row, sm, memory, found)}{_conflicts(row, found)}{_waiting(row)}"
     # A wgmma GEMM keeps shared memory as busy as the tensor cores while DRAM idles: its operands stream through it.
     if _tensor_bound(row, sm):
         beside = f"memory {memory:.0f} %" if row.dram_pct is None else f"DRAM {row.dram_pct:.0f} %"
@@ -59,7 +68,8 @@ def kernel_bound(row: CounterRow) -> tuple[Bound, str]:
         pipe = "tensor pipe" if "tensor_pipe" in found else "FMA and ALU pipes"
         return "compute", f"SM {sm:.0f} % ({pipe}), memory {memory:.0f} %"
     uncoalesced = f"; uncoalesced: {row.sector_use_pct:.3g} % of each sector used" if "uncoalesced" in found else ""
-    return "memory", f"{_at_level(row, memory)}, SM {sm:.0f} %{uncoalesced}"
+    said = f"{uncoalesced}{_conflicts(row, found)}" + (f"; {_atomics(row)}" if "atomics" in found else "")
+    return "memory", f"{_at_level(row, memory)}, SM {sm:.0f} %{said}"
 
 
 def details(row: CounterRow) -> frozenset[Detail]:
@@ -67,15 +77,29 @@ def details(row: CounterRow) -> frozenset[Detail]:
     sm, memory = row.sm_pct, _memory(row)
     if sm is None or memory is None:
         return frozenset()
+    found: set[Detail] = {"atomics"} if (row.metrics.get(BUSIEST_ATOMICS) or 0.0) >= ATOMIC_PCT else set()
+    if (conflict_pct(row.metrics) or 0.0) >= CONFLICT_PCT:
+        found.add("conflicts")
     if max(sm, memory) < LATENCY_PCT:
+        if "atomics" in found:
+            return frozenset({"atomics"})
+        if longest_wait(row.metrics):
+            found.add("waits")
         if row.waves is not None and row.waves < ONE_WAVE:
-            return frozenset({"small_grid"})
-        few = row.occupancy_pct is not None and row.occupancy_pct < FEW_WARPS_PCT
-        return frozenset({"few_warps"} if few else ())
+            found.add("small_grid")
+        elif row.occupancy_pct is not None and row.occupancy_pct < FEW_WARPS_PCT:
+            found.add("few_warps")
+        return frozenset(found)
     if _tensor_bound(row, sm) or sm - memory >= BALANCED_POINTS:
         return frozenset({"tensor_pipe"} if (row.tensor_pct or 0.0) >= sm - BALANCED_POINTS else ())
-    apart = memory - sm >= BALANCED_POINTS and row.sector_use_pct is not None and row.sector_use_pct < SECTOR_PCT
-    return frozenset({"level", "uncoalesced"} if apart and _nearest(row, memory) != _L1 else {"level"})
+    if memory - sm < BALANCED_POINTS:
+        return frozenset({"level"})
+    if _nearest(row, memory) == _L1:
+        return frozenset({"level", *(found - {"atomics"})})
+    if row.sector_use_pct is not None and row.sector_use_pct < SECTOR_PCT:
+        found.add("uncoalesced")
+    # Conflicts are of shared memory: they say nothing of a kernel that another level limits.
+    return frozenset({"level", *(found - {"conflicts"})})
 
 
 def _levels(row: CounterRow) -> dict[str, float]:
@@ -123,6 +147,25 @@ def _latency(row: CounterRow, sm: float, memory: float, found: frozenset[Detail]
     return f"{numbers}: too few warps (occupancy {row.occupancy_pct:.0f} %)" if "few_warps" in found else numbers
 
 
+def _atomics(row: CounterRow) -> str:
+    busiest, mean = row.metrics[BUSIEST_ATOMICS], row.metrics.get(ATOMICS)
+    others = "" if mean is None else f", all of them for {mean:.0f} % on average"
+    return f"the busiest atomic unit of the L2 is busy for {busiest:.0f} %{others}"
+
+
+def _conflicts(row: CounterRow, found: frozenset[Detail]) -> str:
+    share = conflict_pct(row.metrics)
+    return f"; bank conflicts: {share:.0f} % of shared memory's wavefronts" if share and "conflicts" in found else ""
+
+
+def _waiting(row: CounterRow) -> str:
+    longest = longest_wait(row.metrics)
+    if longest is None:
+        return ""
+    reason, share = longest
+    return f"; warps wait for {STALLS[reason]} ({reason}) in {share:.0f} % of their cycles"
+
+
 def side_bound(side: SideProfile, *, devices: int = 1) -> tuple[Bound, str]:
     """Class of a side: exposed communication, copies, an idle GPU, else the GPU; empty without GPU work, or where an
     idle GPU may have been at work unseen. ``devices``: GPUs that the side's times are means of.
@@ -138,8 +181,21 @@ def side_bound(side: SideProfile, *, devices: int = 1) -> tuple[Bound, str]:
         return "transfer", f"copies are {copies:.0f} % of the wall"
     used = 100 * busy / span
     if used >= IDLE_PCT:
-        return "gpu", f"the GPU is busy for {used:.0f} % of its span; kernel counters would say with what"
+        return (
+            "gpu",
+            f"the GPU is busy for {used:.0f} % of its span{_in_turns(side)}; kernel counters would say with what",
+        )
     return _idle(side, used, devices)
+
+
+def _in_turns(side: SideProfile) -> str:
+    """That streams do not run at the same time; empty where they do, and where there is one."""
+    at_once = side.kernel_concurrency
+    if (side.streams or 0) < 2 or at_once is None or at_once > SERIAL_KERNELS:
+        return ""
+    return (
+        f", its {side.streams} streams' kernels one after another ({at_once:.2f} at a time, at most {SERIAL_KERNELS:g})"
+    )
 
 
 def _idle(side: SideProfile, used: float, devices: int) -> tuple[Bound, str]:

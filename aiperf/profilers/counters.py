@@ -14,6 +14,7 @@ from typing import Literal
 from aiperf.profilers.coverage import SideNumber, iterations_of, per_iteration, plain, share, unread
 from aiperf.profilers.ncu_read import FIELDS, FLOPS, WHOLE
 from aiperf.profilers.perf import PERF_EVENTS
+from aiperf.profilers.waits import ATOMIC_SECTORS, CONFLICTS
 from aiperf.records.profiled import CounterRow, Mechanism, SideProfile, Tool
 from aiperf.scenario.wording import closest
 
@@ -100,6 +101,12 @@ def _summed(name: str) -> Read:
     return read
 
 
+def _atomics(observed: Observed, tool: Tool) -> float | None:
+    parts = [_summed(name)(observed, tool) for name in ATOMIC_SECTORS]
+    known = [part for part in parts if part is not None]
+    return sum(known) if len(known) == len(parts) else None
+
+
 def _weighted(name: str) -> Read:
     """Mean over kernels, weighted by their time."""
 
@@ -162,6 +169,10 @@ COUNTERS = {
         Counter("l2_throughput", "%", "throughput of L2, of its peak", ("ncu",), _weighted("l2_pct")),
         Counter("sm_throughput", "%", "throughput of the SMs, of its peak", ("ncu",), _weighted("sm_pct")),
         Counter("occupancy", "%", "achieved occupancy", ("ncu",), _weighted("occupancy_pct")),
+        Counter("l2_atomics", "", "sectors of atomics at the L2, per iteration", ("ncu",),
+                _atomics),
+        Counter("bank_conflicts", "", "bank conflicts of shared memory, per iteration", ("ncu",),
+                _summed(CONFLICTS)),
         Counter("context_switches", "", "context switches, per iteration", ("perf",), _event("context-switches")),
         Counter("cpu_migrations", "", "moves to another CPU, per iteration", ("perf",), _event("cpu-migrations")),
         Counter("page_faults", "", "page faults, per iteration", ("perf",), _event("page-faults")),

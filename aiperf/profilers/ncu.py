@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from aiperf.host.facts import HostFacts
-from aiperf.profilers.arithmetic import wanted
+from aiperf.profilers import arithmetic, waits
 from aiperf.profilers.claimed_metrics import claimed_metrics
 from aiperf.profilers.external import DOMAIN, ProgramLaunch, Range, own_ranges, range_passes
 from aiperf.profilers.ncu_read import NCU_METRICS, ncu_ranges, read_ncu
@@ -123,7 +123,7 @@ def _passes(request: PassRequest) -> list[ToolPass]:
     output = standalone.folder / "ncu"
     report = output.with_name("ncu.ncu-rep")
     offered = offered_counters(ncu)
-    arithmetic = wanted(offered.__contains__)
+    operations, waiting = (part.wanted(offered.__contains__) for part in (arithmetic, waits))
     claims = claimed_metrics(request.case.moves, offered)
 
     def read(launched: Pass, _: Mapping[str, str]) -> Reading:
@@ -131,13 +131,14 @@ def _passes(request: PassRequest) -> list[ToolPass]:
             nameless = "" if launched.domain else " (ranges can have no domain here, and ncu was asked for aiperf's)"
             raise NoReport(f"ncu wrote no report: no kernel ran inside the side's range{nameless}")
         found = _read_launches(report, launched, ncu, claimed=claims.read)
-        lacking = () if arithmetic else (ProfileNote("no_arithmetic"),)
+        lacking = () if operations else (ProfileNote("no_arithmetic"),)
         return replace(found, notes=(*found.notes, *lacking, *claims.notes))
 
     def command(argv: list[str]) -> list[str]:
         return ncu_profile(
             ncu, argv, output=output, selected=Range(range_name(request.side.name)), ranks=request.side.ranks,
-            launches=_MOST_LAUNCHES, cold=request.case.measure.cache == "cold", metrics=(*arithmetic, *claims.ask),
+            launches=_MOST_LAUNCHES, cold=request.case.measure.cache == "cold",
+            metrics=(*operations, *waiting, *claims.ask),
         )  # fmt: skip
 
     return [ToolPass(standalone, command, read, lambda: [report])]
@@ -171,7 +172,8 @@ def _profile_program(
 
 def _profile_range(launch: ProgramLaunch, ncu: FoundTool, one: Range) -> Reading:
     output = launch.folder / f"ncu-{one.name}"
-    counters = wanted(offered_counters(ncu).__contains__)
+    offers = offered_counters(ncu).__contains__
+    counters = (*arithmetic.wanted(offers), *waits.wanted(offers))
     argv = ncu_profile(ncu, launch.command, output=output, selected=one, metrics=counters)
     _, printed = launch.run(argv, ncu)
     report = output.with_name(f"{output.name}.ncu-rep")

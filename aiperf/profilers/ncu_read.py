@@ -22,6 +22,7 @@ from aiperf.profilers.activity import kernel_kind
 from aiperf.profilers.arithmetic import operations
 from aiperf.profilers.classify import kernel_bound
 from aiperf.profilers.reading import Pass, Reading, UnreadableReport
+from aiperf.profilers.waits import WAITS
 from aiperf.records.profiled import CounterRow, Kind, ProfileNote
 
 _ELAPSED = "avg.pct_of_peak_sustained_elapsed"
@@ -186,7 +187,7 @@ def _row(action: Any, side: str, claimed: Sequence[str]) -> CounterRow:
         # 0 of 0 sectors: the kernel loads nothing this way (a wgmma GEMM loads through the tensor memory accelerator).
         numbers["sector_use_pct"] = None
     moved = numbers["bytes"]
-    metrics = {name: value for name in (*EXTRAS, *claimed) if (value := _value(action, (name,))) is not None}
+    metrics = {name: value for name in (*EXTRAS, *WAITS, *claimed) if (value := _value(action, (name,))) is not None}
     flops = operations(lambda name: _value(action, (name,)), tensor_pct=numbers["tensor_pct"])
     return CounterRow(
         side=side,

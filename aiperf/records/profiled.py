@@ -12,7 +12,9 @@ Tool = str
 """Name of a profiler, as profilers/registry.py lists them; ``aiperf``: what the workload itself counts."""
 Kind = Literal["kernel", "graph", "memcpy", "memset", "collective", "op", "call", "range"]
 """call: of the host to CUDA; op: any other work of the host that has a name."""
-Bound = Literal["communication", "transfer", "launch", "host", "latency", "memory", "compute", "balanced", "gpu", ""]
+Bound = Literal[
+    "communication", "transfer", "launch", "host", "latency", "atomics", "memory", "compute", "balanced", "gpu", ""
+]  # fmt: skip
 """Bottleneck class; ``gpu`` when the GPU is busy and no kernel counters say with what; empty: not known."""
 
 
@@ -119,6 +121,10 @@ class SideProfile:
     """Of the copies, fills left out, hidden by computation on the same device; None without copies."""
     concurrency: float | None = None
     """GPU operations at a time while any runs, of devices the mean: 1 is one after the other."""
+    streams: int | None = None
+    """Streams of a device that ran kernels; of devices and ranks the most."""
+    kernel_concurrency: float | None = None
+    """Kernels at a time while any runs, of devices and ranks the mean."""
     skew_s: float | None = None
     """Largest less smallest communication time over the ranks."""
     threads: int | None = None

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from aiperf.profilers.classify import (
+    ATOMIC_PCT,
     BALANCED_POINTS,
+    CONFLICT_PCT,
     COPY_PCT,
     EXPOSED_PCT,
     FEW_WARPS_PCT,
@@ -36,6 +38,8 @@ _SIDE_RULES = {
 """Class of a side -> what decides it; a class of kernels is decided by theirs."""
 _KERNEL_RULES = {
     "latency": f"SM and memory are both below {LATENCY_PCT:.0f} %",
+    "atomics": f"SM and memory are both below {LATENCY_PCT:.0f} %, and an atomic unit of the L2 is busy for at least "
+    f"{ATOMIC_PCT:.0f} %",
     "balanced": f"SM and memory are less than {BALANCED_POINTS:.0f} points apart",
     "compute": f"SM is at least {BALANCED_POINTS:.0f} points above memory, or the tensor pipe is at {TENSOR_PCT:.0f} % "
     f"with DRAM below {LATENCY_PCT:.0f} %",
@@ -49,6 +53,9 @@ _DETAIL_RULES = {
     "memory is busier",
     "uncoalesced": f"uncoalesced: less than {SECTOR_PCT:.0f} % of each sector used",
     "few_warps": f"too few warps: occupancy below {FEW_WARPS_PCT:.0f} %",
+    "atomics": f"busiest atomic unit: named from {ATOMIC_PCT:.0f} % on",
+    "conflicts": f"bank conflicts: at least {CONFLICT_PCT:.0f} % of the wavefronts, where no level behind L1 limits",
+    "waits": "waits: the reason that has most of the warps' cycles; the rest of them are issuing or other waits",
     "small_grid": f"smaller than one wave: waves below {ONE_WAVE:.0f}",
 }
 """What a reason may say beyond its class -> when it does."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from aiperf.profilers.registry import EVENT_COUNTERS, KERNEL_COUNTERS, READING_ORDER
+from aiperf.profilers.waits import STALLS, moved_most
 from aiperf.records.profiled import HotSpot, Mechanism, Profile, SideProfile
 from aiperf.report.layout.table import Table, TableColumn
 from aiperf.report.layout.text import Line
@@ -219,10 +220,23 @@ def _counters(
     notes = [Footnote(_MEANING, "dim")]
     if any(seen.flops for match in shown for seen in match.present):
         notes.append(Footnote(f"{_COUNTED}{_declared(profile, pair)}", "dim", column="FLOP"))
+    notes += _moved_wait(profile, tool, pair)
     rules = kernel_rules(seen.longest for match in shown for seen in match.present)
     notes += [Footnote(f"rules: {'; '.join(rules)}", "dim")] if rules else []
     heading = f"Counters, by {tool}; {' → '.join(pair)}; means over the profiled launches"
     return ProfileBlock(_with_remarks(columns, shown, reasons), heading, [*notes, *_rest(found, pair, most)])
+
+
+def _moved_wait(profile: Profile, tool: str, pair: Sequence[str]) -> list[Footnote]:
+    """What the warps of both sides wait for so differently that it stands out."""
+    if len(pair) < 2:
+        return []
+    moved = moved_most(*([row for row in profile.rows if (row.tool, row.side) == (tool, side)] for side in pair))
+    if moved is None:
+        return []
+    cycles = f"{moved.before:.3g} → {moved.after:.3g} of {moved.all_before:.3g} → {moved.all_after:.3g} cycles"
+    text = f"Of what warps wait for, {STALLS[moved.reason]} ({moved.reason}) moved most: {cycles} for each instruction"
+    return [Footnote(text)]
 
 
 def _events(profile: Profile, tool: str, pair: Sequence[str], most: int | None) -> ProfileBlock:

@@ -298,8 +298,8 @@ def test_a_cost_that_the_scenario_expects_is_said_to_be_one() -> None:
 def test_a_row_whose_family_comes_later_waits_and_is_not_missing() -> None:
     rows = [
         row("ch07/a"),
-        row("ch07/later", family="llm.generate"),
-        row("ch16/b", family="llm.generate", weight="marginal"),
+        row("ch07/later", family="parallel.forward"),
+        row("ch16/b", family="parallel.forward", weight="marginal"),
     ]
     answered = answer_rows(rows, [], [])
     assert [a.row.id for a in missing(answered)] == ["ch07/a"]
@@ -393,6 +393,19 @@ def test_a_row_that_gains_memory_is_answered_by_a_case_about_memory_and_not_by_i
     assert (answered.answer, answered.best) == ("not reproduced", none)
     (answered,) = answer_rows(gains, [Cited("s", ("ch07/a",))], both[:1])
     assert answered.answer == "no claim of speed"
+
+
+def test_a_row_that_gains_memory_is_answered_by_the_bytes_that_a_case_judges_before_the_process_s_peak() -> None:
+    gains = [row(claim=None, not_time="it buys memory", gains="memory")]
+    peak = found(0.99, 1.01, "equivalent", metric="peak_memory", unit="B", primary=False)
+    own = found(1.9, 2.1, metric="state_bytes", unit="B")
+    time = found(1.9, 2.1)
+    (answered,) = answer_rows(gains, [Cited("s", ("ch07/a",))], [peak, own])
+    assert (answered.answer, answered.best, answered.why) == (
+        "reproduced", own, "Judged by state_bytes: it buys memory.",
+    )  # fmt: skip
+    (answered,) = answer_rows(gains, [Cited("s", ("ch07/a",))], [peak, time])
+    assert (answered.answer, answered.best) == ("not reproduced", peak)
 
 
 def test_memory_says_nothing_of_a_row_that_gains_something_else() -> None:

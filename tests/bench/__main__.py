@@ -20,6 +20,7 @@ from tests.bench import (
     peers,
     programs,
     ranges,
+    recorded,
     serving,
     startup,
     store,
@@ -30,7 +31,7 @@ from tests.bench.shell import keep, say
 
 PARTS = (
     "startup", "store", "ranges", "telemetry", "overhead", "peers", "programs", "calibrate", "serving", "knee",
-    "device", "gate",
+    "device", "gate", "recorded",
 )  # fmt: skip
 
 
@@ -80,6 +81,7 @@ def main() -> int:
         "store": lambda: store.measure(out),
         "ranges": lambda: ranges.measure(out),
         "telemetry": telemetry.measure,
+        "recorded": recorded.measure,
         "overhead": lambda: overhead.measure(out, fresh=options.fresh),
         "peers": lambda: peers.measure(out, sessions=options.sessions),
         "programs": lambda: programs.measure(out, sessions=options.sessions),

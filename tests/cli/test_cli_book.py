@@ -33,7 +33,7 @@ def test_what_is_missing_are_core_rows_without_a_scenario(here) -> None:
     assert all(row["weight"] in ("core", "useful") and row["scenarios"] == [] for row in rows)
     assert "ch09/batch1-vs-batch128-low-precision" in {row["row"] for row in rows}
     text = " ".join(here("book", "--missing").out.split())
-    assert "30 more wait for families of workloads that come later: " in text
+    assert re.search(r" \d+ more wait for families of workloads that come later: (\S+, )*ch15/tp-degree-sweep", text)
     assert "core or useful rows without a scenario" in text
 
 

@@ -95,6 +95,17 @@ def test_operations_at_a_time_are_counted_while_any_runs_and_on_each_device_alon
     assert profile().concurrency is None
 
 
+def test_kernels_of_several_streams_that_run_in_turns_are_told_from_those_that_run_together():
+    in_turns = profile(work(0, 10), work(10, 20, stream=8), work(20, 30), work(5, 15, stream=9, kind="memcpy"))
+    assert (in_turns.streams, in_turns.kernel_concurrency) == (2, 1.0)
+    assert "its 2 streams' kernels one after another (1.00 at a time, at most 1.05)" in in_turns.why
+    together = profile(work(0, 10), work(0, 10, stream=8), work(20, 30))
+    assert (together.streams, together.kernel_concurrency) == (2, 1.5)
+    assert "one after another" not in together.why
+    copies = profile(work(0, 10, kind="memcpy"))
+    assert (copies.streams, copies.kernel_concurrency) == (None, None)
+
+
 def test_figures_of_ranks_that_overlap_are_means_of_those_that_have_them():
     ranges = {rank: [(0.0, 100.0)] for rank in range(3)}
     side = profile(

@@ -74,6 +74,60 @@ def test_a_kernels_class_and_the_numbers_that_decided_it(counters: dict[str, Any
     assert kernel_bound(row(**counters)) == (bound, why)
 
 
+BUSIEST, MEAN = (f"lts__d_atomic_input_cycles_active.{one}.pct_of_peak_sustained_elapsed" for one in ("max", "avg"))
+
+
+def shared(conflicts: float) -> dict[str, float]:
+    """Of 1,000 wavefronts of shared memory so many are repeats."""
+    return {
+        "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum": conflicts,
+        "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum": 1000.0,
+    }
+
+
+def waiting(**cycles: float) -> dict[str, float]:
+    return {f"smsp__average_warps_issue_stalled_{name}_per_issue_active.ratio": n for name, n in cycles.items()}
+
+
+IDLE = {"sm_pct": 5.0, "memory_pct": 20.0}
+NUMBERS = "SM 5 %, memory 20 %, both below 60 %"
+
+
+@pytest.mark.parametrize(
+    ("counters", "metrics", "bound", "why"),
+    [
+        # One address is of one slice of the L2: its atomic unit is full while all else idles, and the grid is no cause.
+        (IDLE | {"waves": 0.5}, {BUSIEST: 60.0, MEAN: 3.0}, "atomics",
+         "the busiest atomic unit of the L2 is busy for 60 %, all of them for 3 % on average; SM 5 %, memory 20 %"),
+        (IDLE, {BUSIEST: 97.0}, "atomics", "the busiest atomic unit of the L2 is busy for 97 %; SM 5 %, memory 20 %"),
+        (IDLE | {"waves": 0.5}, {BUSIEST: 59.9, MEAN: 3.0}, "latency",
+         f"{NUMBERS}: the grid is smaller than one wave (0.5)"),
+        ({"sm_pct": 5.0, "memory_pct": 90.0, "l2_pct": 90.0}, {BUSIEST: 92.0, MEAN: 90.0}, "memory",
+         "L2 90 %, SM 5 %; the busiest atomic unit of the L2 is busy for 92 %, all of them for 90 % on average"),
+        ({"sm_pct": 5.0, "memory_pct": 90.0, "l1_pct": 90.0}, {BUSIEST: 92.0}, "memory",
+         "L1 and shared memory 90 %, SM 5 %"),
+        # Bank conflicts: half of the wavefronts, and only where shared memory may limit.
+        ({"sm_pct": 5.0, "memory_pct": 90.0, "l1_pct": 90.0}, shared(500), "memory",
+         "L1 and shared memory 90 %, SM 5 %; bank conflicts: 50 % of shared memory's wavefronts"),
+        ({"sm_pct": 5.0, "memory_pct": 90.0, "l1_pct": 90.0}, shared(499), "memory",
+         "L1 and shared memory 90 %, SM 5 %"),
+        ({"sm_pct": 5.0, "memory_pct": 90.0, "dram_pct": 90.0}, shared(900), "memory", "DRAM 90 %, SM 5 %"),
+        (IDLE, shared(969), "latency", f"{NUMBERS}; bank conflicts: 97 % of shared memory's wavefronts"),
+        # What has most of the warps' cycles; those in which they issue count among all, but are no wait.
+        (IDLE, waiting(long_scoreboard=6.0, wait=2.0, selected=1.0), "latency",
+         f"{NUMBERS}; warps wait for global or local memory (long_scoreboard) in 67 % of their cycles"),
+        (IDLE | {"waves": 0.5}, waiting(barrier=2.0, selected=2.0), "latency",
+         f"{NUMBERS}: the grid is smaller than one wave (0.5); "
+         "warps wait for other warps at a barrier (barrier) in 50 % of their cycles"),
+        (IDLE, waiting(selected=1.0, barrier=0.0), "latency", NUMBERS),
+    ],
+)  # fmt: skip
+def test_queues_and_waits_are_named_where_they_decide(
+    counters: dict[str, Any], metrics: dict[str, float], bound: str, why: str
+):
+    assert kernel_bound(row(**counters, metrics=metrics)) == (bound, why)
+
+
 UNSEEN = (
     "the host waits for the GPU for {} % of the time in which it seems idle, perhaps for work that is not recorded: "
     "of kernels or graphs that the device launched, or a host function"
@@ -124,6 +178,12 @@ GPU = "the GPU is busy for {} % of its span; kernel counters would say with what
         ({"gpu_busy_s": 0.1, "launches": 1, "launch_interval_s": 1e-3, "sync_s": 0.776, "syncs": 6761}, "host",
          "the GPU is busy for 10 % of its span, one launch per 1.00 ms"),
         ({"gpu_busy_s": 0.1, "gpu_span_s": 0.1}, "gpu", GPU.format(100)),
+        # Streams that share the GPU one after another.
+        ({"streams": 4, "kernel_concurrency": 1.05}, "gpu",
+         "the GPU is busy for 100 % of its span, its 4 streams' kernels one after another "
+         "(1.05 at a time, at most 1.05); kernel counters would say with what"),
+        ({"streams": 4, "kernel_concurrency": 1.06}, "gpu", GPU.format(100)),
+        ({"streams": 1, "kernel_concurrency": 1.0}, "gpu", GPU.format(100)),
         ({"gpu_busy_s": None}, "", "no GPU work in its range"),
         ({"gpu_span_s": None}, "", "no GPU work in its range"),
         ({"wall_s": None}, "", "no GPU work in its range"),

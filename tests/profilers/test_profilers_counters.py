@@ -11,6 +11,11 @@ from aiperf.profilers.counters import COUNTERS, Observed, mechanisms
 from aiperf.records.profiled import Mechanism
 
 MIB = float(1 << 20)
+QUEUES = {
+    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum": 1.0,
+    "lts__t_sectors_op_atom.sum": 2.0,
+    "lts__t_sectors_op_red.sum": 4.0,
+}
 
 
 def everything(tool: str) -> Observed:
@@ -28,10 +33,10 @@ def everything(tool: str) -> Observed:
     ]  # fmt: skip
     kernels = [
         row(time_s=1.0, bytes=100.0, sector_use_pct=100.0, tensor_pct=10.0, dram_pct=20.0, l2_pct=30.0, sm_pct=40.0,
-            occupancy_pct=50.0, metrics={"lts__t_sector_hit_rate.pct": 61.0, "flops": 10.0}),
+            occupancy_pct=50.0, metrics={"lts__t_sector_hit_rate.pct": 61.0, "flops": 10.0} | QUEUES),
         row(time_s=3.0, bytes=300.0, sector_use_pct=20.0, tensor_pct=50.0, dram_pct=60.0, l2_pct=70.0, sm_pct=80.0,
-            occupancy_pct=90.0, count=3, metrics={"flops": 20.0}),
-        row(time_s=None, bytes=None, sector_use_pct=3.0, metrics={"flops": 2.0}),
+            occupancy_pct=90.0, count=3, metrics={"flops": 20.0} | QUEUES),
+        row(time_s=None, bytes=None, sector_use_pct=3.0, metrics={"flops": 2.0} | QUEUES),
     ]  # fmt: skip
     names = ("context-switches", "cpu-migrations", "page-faults", "cache-misses", "dTLB-load-misses", "branch-misses")
     events = {name: float(number) for number, name in enumerate((*names, "instructions"), 1)}
@@ -45,7 +50,8 @@ EXPECTED = {
     "h2d_bandwidth": 30.0, "d2h_bandwidth": 20.0, "d2d_bandwidth": 300.0, "p2p_bandwidth": 200.0,
     "copied_bytes": 120.0, "dram_bytes": 200.0, "flops": 36.0, "sector_use": 40.0, "tensor_pipe": 40.0,
     "dram_throughput": 50.0,
-    "l2_throughput": 60.0, "sm_throughput": 70.0, "occupancy": 80.0, "context_switches": 1.0, "cpu_migrations": 2.0,
+    "l2_throughput": 60.0, "sm_throughput": 70.0, "occupancy": 80.0, "l2_atomics": 15.0, "bank_conflicts": 2.5,
+    "context_switches": 1.0, "cpu_migrations": 2.0,
     "page_faults": 3.0, "cache_misses": 4.0, "dtlb_load_misses": 5.0, "branch_misses": 6.0, "instructions": 7.0,
 }  # fmt: skip
 

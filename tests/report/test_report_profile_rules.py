@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 
 from aiperf.profilers.classify import kernel_bound
+from aiperf.profilers.waits import CONFLICTS, WAVEFRONTS
 from aiperf.records.profiled import CounterRow
 from aiperf.report.profile_rules import kernel_rules, side_rule
+
+_BUSIEST = "lts__d_atomic_input_cycles_active.max.pct_of_peak_sustained_elapsed"
+_BARRIER = "smsp__average_warps_issue_stalled_barrier_per_issue_active.ratio"
 
 
 def classed(**counters: Any) -> CounterRow:
@@ -34,6 +38,15 @@ def classed(**counters: Any) -> CounterRow:
         ({"sm_pct": 93.0, "memory_pct": 95.0, "tensor_pct": 93.0, "dram_pct": 19.0},
          ["compute: SM is at least 10 points above memory", "tensor pipe: within 10 points of SM"]),
         ({"sm_pct": 90.0, "memory_pct": 50.0}, ["compute: SM is at least 10 points above memory"]),
+        ({"sm_pct": 5.0, "memory_pct": 20.0, "metrics": {_BUSIEST: 97.0}},
+         ["atomics: SM and memory are both below 60 %", "busiest atomic unit: named from 60 % on"]),
+        ({"sm_pct": 5.0, "memory_pct": 20.0, "metrics": {_BARRIER: 3.0}},
+         ["latency: SM and memory are both below 60 %", "waits: the reason that has most of the warps' cycles"]),
+        ({"sm_pct": 5.0, "memory_pct": 20.0, "metrics": {CONFLICTS: 30.0, WAVEFRONTS: 32.0}},
+         ["latency: SM and memory are both below 60 %", "bank conflicts: at least 50 % of the wavefronts"]),
+        # Where SM and memory are even, no queue is named.
+        ({"sm_pct": 70.0, "memory_pct": 72.0, "l1_pct": 72.0, "metrics": {CONFLICTS: 30.0, WAVEFRONTS: 32.0}},
+         ["balanced: SM and memory are less than 10 points apart", "level: of DRAM, L2 and L1"]),
         ({}, []),
     ],
 )  # fmt: skip

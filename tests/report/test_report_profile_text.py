@@ -14,6 +14,8 @@ from aiperf.store.export import profile_cells
 from aiperf.store.tables.columns import DataTable
 from aiperf.store.tables.profiled import PROFILE_ROWS, PROFILE_SIDES
 
+BARRIERS = (("before", 12.5), ("after", 3.0))
+
 
 def rows_of(table: DataTable, *profiles: Profile) -> list[dict[str, Any]]:
     """What an export and ``aiperf profile --format csv`` have of ``profiles``."""
@@ -40,6 +42,15 @@ def test_operations_are_of_all_launches_and_each_second_of_their_time_and_null_w
     counted, bare = rows_of(PROFILE_ROWS, Profile("c", rows=(row, replace(row, metrics={}))))
     assert (counted["flops"], counted["flops_per_s"]) == (400.0, 200.0)
     assert (bare["flops"], bare["flops_per_s"]) == (None, None)
+
+
+def test_what_warps_wait_for_is_told_where_both_sides_were_read() -> None:
+    name = "smsp__average_warps_issue_stalled_barrier_per_issue_active.ratio"
+    rows = [CounterRow(side, "ncu", "kernel", "k", time_s=1.0, sm_pct=9.0, metrics={name: n}) for side, n in BARRIERS]
+    said = "Of what warps wait for, other warps at a barrier (barrier) moved most: 12.5 → 3 of 12.5 → 3 cycles for each"
+    both, one = (profile_markdown(Profile("c", rows=tuple(rows[:count]))).replace("\\_", "_") for count in (2, 1))
+    assert said in both
+    assert "warps wait" not in one
 
 
 def test_counters_by_the_tools_own_name_are_one_json_object() -> None:

@@ -9,6 +9,7 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 LEDGER = ROOT / "results" / "reference" / "audit.yaml"
+FOLDERS = ("cpu", "gpu", "gpu2", "nodes", "serve")
 FIELDS = {"verdict", "commit", "reason", "done", "open"}
 
 
@@ -19,7 +20,7 @@ def ledger() -> dict[str, dict[str, str]]:
 
 
 def test_every_scenario_is_in_the_ledger_and_nothing_else(ledger) -> None:
-    there = {path.stem for folder in ("cpu", "gpu", "gpu2") for path in (ROOT / "scenarios" / folder).glob("*.yaml")}
+    there = {path.stem for folder in FOLDERS for path in (ROOT / "scenarios" / folder).glob("*.yaml")}
     assert set(ledger) == there
 
 

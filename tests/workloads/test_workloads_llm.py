@@ -67,9 +67,17 @@ def test_fewer_bits_choose_other_tokens_more_often():
     shares = [agreement.disagreement(before, audit(side, seed=11)).value for side in (exact, eight, four)]
     assert shares[0] == 0
     assert shares[0] <= shares[1] < shares[2] < 0.5
-    assert [side.counters()["kv_bytes"] for side in (eight, four)] == [
-        pytest.approx(exact.counters()["kv_bytes"] * share) for share in (10 / 32, 6 / 32)
+    floats = exact.values()["kv_bytes"]
+    # Two layers of keys and values of 128 floats a token; the block has room for the prompt, the new tokens and a few.
+    assert floats == exact.counters()["kv_bytes"]
+    assert 0 <= floats - (12 + 64) * 2 * 2 * 128 * 4 < 16 * 2 * 2 * 128 * 4
+    assert [side.values()["kv_bytes"] for side in (eight, four)] == [
+        pytest.approx(floats * share) for share in (10 / 32, 6 / 32)
     ]
+
+
+def test_a_side_without_a_cache_reports_no_memory_of_one():
+    assert _side(kv="none").values is None
 
 
 def test_newest_tokens_kept_as_computed_bring_few_bits_nearer_and_one_scale_a_head_takes_less():

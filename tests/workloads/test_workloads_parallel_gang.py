@@ -143,6 +143,13 @@ def test_the_share_of_the_exchange_is_read_where_nothing_hides_it(found):
     assert "value.exchange_share" not in found[0]["ddp"]
 
 
+def test_sharded_ranks_hold_together_what_each_replica_holds(found):
+    replica, shards = (sum(float(f[side]["value.state_bytes"]) for f in found) for side in ("rows", "full"))
+    # Weights and gradients in float32: plain SGD keeps nothing.
+    task = models.build("tiny", seed=3, device="cpu", batch=1, seq=4)
+    assert replica / 2 == shards == 2 * 4 * sum(p.numel() for p in task.module.parameters())
+
+
 def test_the_share_is_that_of_the_all_reduces_in_the_steps_since_it_was_last_asked(monkeypatch):
     asked = SimpleNamespace(
         strategy="after_backward",
@@ -155,16 +162,21 @@ def test_the_share_is_that_of_the_all_reduces_in_the_steps_since_it_was_last_ask
         no_sync=False,
         skew_turns=False,
         duties="none",
+        context=SimpleNamespace(on_gpu=False),
     )
     task = models.build("tiny", seed=3, device="cpu", batch=2, seq=4)
     step = parallel._Step(task, task.module, torch.optim.SGD(task.module.parameters(), lr=0.1), asked)
     monkeypatch.setattr(parallel.exchange, "average", lambda *_: None)
     monkeypatch.setattr(parallel, "perf_counter", itertools.count().__next__)
-    assert step.shares() == {"exchange_share": 0}
+    weights = 4 * sum(p.numel() for p in task.module.parameters())
+    assert step.values() == {"state_bytes": weights}
     for _ in range(2):
         # Six looks at the clock: five ticks from first to last, of which two lie in the exchanges of two updates.
         step.run()
-        assert step.shares() == {"exchange_share": 2 / 5}
+        # Plain SGD has no state of its own: weights and gradients.
+        assert step.values() == {
+            "exchange_share": 2 / 5, "exchange_rate": 2 * weights / 5, "state_bytes": 2 * weights,
+        }  # fmt: skip
 
 
 def test_both_strategies_report_equal_work(found):

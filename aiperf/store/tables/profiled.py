@@ -167,6 +167,8 @@ PROFILE_SIDES = DataTable(
         column("copy_s", "number", "copies and fills", unit="s"),
         column("copy_overlap_pct", "number", "of the copies, fills left out, hidden by computation", unit="%"),
         column("concurrency", "number", "GPU operations at a time, while any runs; of devices the mean"),
+        column("streams", "whole", "streams of a device that ran kernels"),
+        column("kernel_concurrency", "number", "kernels at a time, while any runs; of devices and ranks the mean"),
         column("launches", "whole", "launches by the host, as are all counts of the slowest rank"),
         column("launch_interval_s", "number", "wall time of a launch", unit="s"),
         column("kernels", "whole", "kernels, graphs and collectives that ran"),

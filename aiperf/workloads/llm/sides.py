@@ -217,4 +217,8 @@ class Generation:
 
     def counters(self) -> dict[str, float]:
         """Memory of the caches, and what the way of decoding counted in the last step."""
-        return {"kv_bytes": float(sum(group.cache.nbytes for group in self.groups))} | self.ways.counters()
+        return {"kv_bytes": self.kv_bytes()} | self.ways.counters()
+
+    def kv_bytes(self) -> float:
+        """Memory of the caches."""
+        return float(sum(group.cache.nbytes for group in self.groups))

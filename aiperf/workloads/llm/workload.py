@@ -15,6 +15,8 @@ from aiperf.workloads.llm.agreement import disagreement, rounded_disagreement, s
 from aiperf.workloads.llm.sides import Generation
 from aiperf.workloads.shared.seeded import gemm_peak, memory_peak, torch_dtype
 
+METRICS = {"generate": {"kv_bytes": ("B", "lower")}}
+
 
 def generate(
     context: Context,
@@ -86,6 +88,8 @@ def generate(
     tokens the cache is lost: the prompt and they are computed again, or it is read back from a file, to which it is
     written after every ``snapshot_every`` tokens.
 
+    ``kv_bytes``: the memory of the caches after a step, with scales and room that is not used.
+
     Latencies: ``ttft`` from the start of an iteration, ``inter_token`` from pass to pass (of ``decoding`` sequences
     where there are any; not of speculation, whose tokens come several at once).
 
@@ -128,6 +132,7 @@ def _workload(asked: SimpleNamespace, side: Generation) -> Workload:
         counters=side.counters,
         latencies=side.latencies,
         latency_source="the device's events, on a CPU its clock, when tokens are chosen",
+        values=None if asked.kv == "none" else lambda: {"kv_bytes": side.kv_bytes()},
         checks={
             "same_tokens": same_tokens,
             "same_when_rounded": same_when_rounded,

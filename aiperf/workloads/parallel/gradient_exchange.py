@@ -95,6 +95,13 @@ def shard(task: models.Task, *, device: str, ranks: int, asked: Any) -> Any:
     return task.module
 
 
+def state_bytes(parameters: list[Any], optimizer: Any) -> float:
+    """Memory of the weights, gradients and optimizer state that this rank holds; of what is sharded its own part."""
+    held = [tensor for p in parameters for tensor in (p, p.grad, *optimizer.state.get(p, {}).values())]
+    local = [t.to_local() if hasattr(t, "to_local") else t for t in held if isinstance(t, torch.Tensor)]
+    return float(sum(t.numel() * t.element_size() for t in local))
+
+
 @contextmanager
 def all_on(side: Any) -> Iterator[None]:
     """Queue on the stream ``side`` within the block; what other streams hold comes before or after all of it."""

@@ -21,7 +21,9 @@ from aiperf.workloads.parallel.duties import Duties
 from aiperf.workloads.shared import agreement, models
 from aiperf.workloads.shared.compiler_counts import compiler_counts
 
-METRICS = {"train": {"exchange_share": ("", "lower")}}
+METRICS = {
+    "train": {"exchange_share": ("", "lower"), "exchange_rate": ("B/s", "higher"), "state_bytes": ("B", "lower")},
+}
 
 
 def _check(asked: SimpleNamespace) -> None:
@@ -154,7 +156,7 @@ class _Step:
         self._parameters = list(task.module.parameters())
         alone = asked.strategy != "after_backward" or asked.parts == 1
         self.buckets = [] if alone else exchange.buckets_of(self._parameters, asked.bucket_mb * 2**20)
-        self.exchanges = 0
+        self.exchanges = self._exchanged = 0
         self._exchanging = self._running = 0.0
 
     def run(self) -> None:
@@ -167,6 +169,7 @@ class _Step:
             if self._asked.strategy == "local_sgd" and (number + 1) % self._asked.sync_every == 0:
                 exchange.average(self._parameters, self._asked.parts)
                 self.exchanges += 1
+        self._exchanged += self.exchanges
         self._running += perf_counter() - began
 
     def _micro(self) -> list[tuple[Any, Any]]:
@@ -180,12 +183,17 @@ class _Step:
             cut = [part.split([asked.batch + (heavy if more else -heavy) for more in larger]) for part in both]
         return list(zip(*cut, strict=True))
 
-    def shares(self) -> dict[str, float]:
-        """The share of the steps since the last call that this rank spent in the buckets' all-reduces, waiting for the
-        other ranks included."""
-        share = self._exchanging / self._running if self._running else 0.0
+    def values(self) -> dict[str, float]:
+        """Memory of this rank's training state, and of the steps since the last call, where nothing hides the buckets'
+        all-reduces, what they took of the time, waiting for the other ranks included, and their bytes by the time."""
+        found = {"state_bytes": exchange.state_bytes(self._parameters, self._optimizer)}
+        # On a GPU an all-reduce is only queued by the end of the step.
+        if self.buckets and not self._asked.context.on_gpu and self._running:
+            found["exchange_share"] = self._exchanging / self._running
+            found["exchange_rate"] = 4.0 * self._task.parameters * self._exchanged / self._running
         self._exchanging = self._running = 0.0
-        return {"exchange_share": share}
+        self._exchanged = 0
+        return found
 
     def _update(self, micro: list[tuple[Any, Any]]) -> None:
         self._optimizer.zero_grad(set_to_none=True)
@@ -260,8 +268,8 @@ def train(
     keeps weights, gradients and update in host memory. ``graph`` replays the whole step, all-reduces included, from
     a CUDA graph of each rank.
 
-    ``exchange_share``, on CPUs with ``after_backward``: the share of its steps that rank 0 spent averaging gradients,
-    waiting for the others included.
+    Rank 0's ``state_bytes``: weights, gradients, optimizer state; of ``after_backward`` on CPUs ``exchange_share`` of
+    its time (averaging gradients, waiting included), ``exchange_rate`` (their bytes by all its time).
 
     Outputs: the averaged gradients, or of ``part: rank`` the rows that fully_shard would leave on this rank; with
     ``samples`` the weights (state: not poisoned, reset restores). Bytes: the gradients of one exchange. Items: tokens
@@ -321,8 +329,7 @@ def _workload(asked: SimpleNamespace, joined: str) -> Workload:
             }
             | exchange.ddp_buckets(module)
         ),
-        # On a GPU an all-reduce is only queued by then.
-        values=step.shares if step.buckets and not asked.context.on_gpu else None,
+        values=step.values,
         poison=not samples,
         checks=checks,
         close=None if graph is None else graph.reset,
