@@ -80,8 +80,8 @@ def test_the_engines_server_answers_the_same_with_its_delays_and_is_slower_by_th
     assert text == same == again
     assert len({tuple(pieces) for pieces in text}) > 1, "answers depend on their prompts"
     # Each step of decoding takes twice as long, a prompt's pass four times; the rest of a first token is on its way.
-    assert 1.5 < slow_gap / gap < 2.5
-    assert 1.3 < slow_first / first < 4.5
+    assert slow_gap > 1.5 * gap
+    assert slow_first > 1.5 * first
 
 
 def test_a_server_that_says_nothing_is_probed_by_the_time_to_its_first_token(tmp_path: Path) -> None:
