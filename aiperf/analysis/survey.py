@@ -70,10 +70,10 @@ def survey_verdicts(survey: SurveyRecord) -> tuple[SurveyVerdict, ...]:
 def judge(readings: Iterable[SurveyReading], nodes: int, *, threshold: float) -> tuple[SurveyVerdict, ...]:
     """A verdict on each of ``nodes`` nodes by every metric, and on the links that are not ok by metrics of pairs.
 
-    ``threshold``: the deficit that matters, as a share. slow: the whole interval lies beyond it, and so does what every
-    launch says by itself; ok: the interval lies below it. A node without a reading is unreachable. The intervals hold
-    for all verdicts of a session together. Batches of more than two nodes say nothing of one of them: each node is in
-    too few for that.
+    ``threshold``: the deficit that matters, as a share. slow: the whole interval lies beyond it, and so does what the
+    launches say by themselves, of six all but one; ok: the interval lies below it. A node without a reading is
+    unreachable. The intervals hold for all verdicts of a session together. Batches of more than two nodes say nothing
+    of one of them: each node is in too few for that.
     """
     by_metric: dict[str, list[SurveyReading]] = defaultdict(list)
     for reading in readings:
@@ -93,10 +93,16 @@ def judge(readings: Iterable[SurveyReading], nodes: int, *, threshold: float) ->
 def _verdict(
     metric: str, nodes: tuple[int, ...], middle: float, lowest: float, reach: float, delta: float
 ) -> SurveyVerdict:
-    """``lowest``: what the launch says that finds it fastest; ``reach``: of the interval, NaN where there is none."""
+    """``lowest``: what the launches say that find it fastest; ``reach``: of the interval, NaN where there is none."""
     low, high = middle - reach, middle + reach
     word: SurveyWord = "slow" if min(low, lowest) > delta else "ok" if high < delta else "undecided"
     return SurveyVerdict(metric, nodes, middle, low, high, word)
+
+
+def _lowest(values: Sequence[float]) -> float:
+    """What all launches say at least, of six all but one: a neighbour that slows the others down for a while makes a
+    node look fast in one of them."""
+    return sorted(values)[len(values) // 6]
 
 
 def _reach(error: float, df: float, chance: float) -> float:
@@ -247,7 +253,7 @@ class _Effects:
         errors = _standard_errors(middles, covariance)
         found = {
             node: _verdict(
-                metric, (node,), middle - reference, min(values) - reference, _reach(error, df, chance), delta
+                metric, (node,), middle - reference, _lowest(values) - reference, _reach(error, df, chance), delta
             )
             for (node, values), middle, error in zip(self.by_node.items(), middles, errors, strict=True)
         }
@@ -321,7 +327,7 @@ def _of_pairs(
         # What the other links of its ends leave uncertain is part of it.
         own = math.sqrt(of_noise / len(values) + 2 * lasting / min(met[end] for end in link))
         reach = _reach(own, df_noise, of_link)
-        verdict = _verdict(metric, link, middles[link], min(values), reach, delta)
+        verdict = _verdict(metric, link, middles[link], _lowest(values), reach, delta)
         judged += [verdict] if verdict.word == "slow" and met[link[0]] > 2 else []
     return judged
 

@@ -45,7 +45,7 @@ def kill_rank(rank: int) -> None:
 
 
 def test_a_survey_reads_every_group_and_pair_three_times_and_names_the_slowed_one(tmp_path):
-    asked = SurveyRequest(1, 0.03, groups=3, slow=(1, 3.0))
+    asked = SurveyRequest(1, 0.03, groups=3, slow=((1,), 3.0))
     said = []
     survey, file = run_survey(asked, host=HOST, settings=make_settings(tmp_path), cluster=None, note=said.append)
     alone = [reading for reading in survey.readings if reading.metric == "gemm"]
