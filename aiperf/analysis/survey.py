@@ -24,8 +24,8 @@ ERROR = 0.05
 """Chance of any false verdict in a session; shared out over all of its comparisons (Bonferroni)."""
 _MAD = 1.4826
 """Makes the median absolute deviation of normal values their standard deviation."""
-_CENTRE_COST = math.pi / 3
-"""Variance of ``_centre`` of many normal values, in that of their mean."""
+_MEDIAN_COST = math.pi / 2
+"""Variance of the median of many normal values, in that of their mean."""
 _MIDDLE_COST = 1.06
 """Variance of ``_middle`` of normal values, in that of their mean."""
 _CLIP = 1.5
@@ -71,7 +71,7 @@ def judge(readings: Iterable[SurveyReading], nodes: int, *, threshold: float) ->
     """A verdict on each of ``nodes`` nodes by every metric, and on the links that are not ok by metrics of pairs.
 
     ``threshold``: the deficit that matters, as a share. slow: the whole interval lies beyond it, and so does what the
-    launches say by themselves, of six all but one; ok: the interval lies below it. A node without a reading is
+    launches say by themselves (of six all but one, of a link all); ok: the interval lies below it. A node without a reading is
     unreachable. The intervals hold for all verdicts of a session together. Batches of more than two nodes say nothing
     of one of them: each node is in too few for that.
     """
@@ -141,12 +141,6 @@ def times_by_size(readings: Iterable[SurveyReading]) -> dict[str, dict[int, floa
 def _unreachable(metric: str, node: int) -> SurveyVerdict:
     """The verdict on a node without readings."""
     return SurveyVerdict(metric, (node,), math.nan, math.nan, math.nan, "unreachable")
-
-
-def _centre(values: Sequence[float]) -> float:
-    """The median of the means of all pairs of values (Hodges and Lehmann, 1963): a quarter of them cannot move it far,
-    and it needs a twentieth more values than the mean."""
-    return median((a + b) / 2 for i, a in enumerate(values) for b in values[i:])
 
 
 def _middle(values: Sequence[float], sd: float) -> float:
@@ -281,7 +275,7 @@ def _of_nodes(
             middle = median(logs.values())
             for node, log in logs.items():
                 values[node].append(log - middle)
-        centres = {node: _centre(own) for node, own in values.items()}
+        centres = {node: median(own) for node, own in values.items()}
         reference = median(centres.values())
         for node, centre in centres.items():
             found[node].append(centre - reference)
@@ -319,7 +313,7 @@ def _of_pairs(
     lasting = max(0.0, of_middles - of_noise / max(map(len, left.values()))) * len(left) / max(1, df)
     of_node, of_link = (1 - _LINKS_SHARE) * error / nodes, _LINKS_SHARE * error / len(left)
     # What differs from launch to launch holds the noise already.
-    of_links, of_launches = lasting * _CENTRE_COST * covariance, effects.covariance()
+    of_links, of_launches = lasting * _MEDIAN_COST * covariance, effects.covariance()
     shares = [(float(each.trace()), own) for each, own in ((of_links, _CLIP_WORTH * df), (of_launches, effects.df))]
     judged = effects.verdicts(metric, nodes, delta, of_links + of_launches, _joint_df(shares), of_node)
     met = {node: sum(node in link for link in left) for node in effects.by_node}
@@ -327,7 +321,7 @@ def _of_pairs(
         # What the other links of its ends leave uncertain is part of it.
         own = math.sqrt(of_noise / len(values) + 2 * lasting / min(met[end] for end in link))
         reach = _reach(own, df_noise, of_link)
-        verdict = _verdict(metric, link, middles[link], _lowest(values), reach, delta)
+        verdict = _verdict(metric, link, middles[link], min(values), reach, delta)
         judged += [verdict] if verdict.word == "slow" and met[link[0]] > 2 else []
     return judged
 
@@ -379,7 +373,7 @@ def _fit(readings: Sequence[SurveyReading], nodes: int) -> tuple[list[float], di
         for node in range(nodes):
             own = [value for link, value in links.items() if node in link]
             # Half of a step: two nodes that explain each other's times would otherwise take turns for ever.
-            effect[node] += 0.5 * _centre(own) if own else 0.0
+            effect[node] += 0.5 * median(own) if own else 0.0
         centre = median(effect)
         effect = [value - centre for value in effect]
     return effect, left

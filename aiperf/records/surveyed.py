@@ -5,7 +5,6 @@ What must not live here: verdicts (analysis/survey.py), files (store/surveys.py)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 PAIR_METRIC = "all_reduce"
@@ -56,7 +55,7 @@ class SurveyRecord:
 
     skipped: tuple[str, ...] = ()
     """What was not measured, with the reason."""
-    seconds: Mapping[str, float] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
     """What it took, in the middle: ``start`` of the processes, ``joining`` of a batch, and a round of ``pairs`` and of
     larger ``batches``, as nodes that measure at the same time take them."""
 
