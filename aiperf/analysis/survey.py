@@ -72,8 +72,8 @@ def judge(readings: Iterable[SurveyReading], nodes: int, *, threshold: float) ->
 
     ``threshold``: the deficit that matters, as a share. slow: the whole interval lies beyond it, and so does what its
     launches say by themselves (of six of a node all but one); ok: the interval lies below it. A node without a reading
-    is unreachable. The intervals hold for all verdicts of a session together. Batches of more than two nodes say nothing
-    of one of them: each node is in too few for that.
+    is unreachable. The intervals hold for all verdicts of a session together. Batches of more than two nodes say
+    nothing of one of them: each node is in too few for that.
     """
     by_metric: dict[str, list[SurveyReading]] = defaultdict(list)
     for reading in readings:
