@@ -12,6 +12,7 @@ import pytest
 from aiperf.analysis.survey import survey_verdicts
 from aiperf.errors import UserError
 from aiperf.host.read import read_host
+from aiperf.plan import survey as survey_plans
 from aiperf.recipes import survey as survey_module
 from aiperf.recipes.survey import SurveyRequest, run_survey
 from aiperf.records import Side
@@ -24,7 +25,8 @@ pytestmark = pytest.mark.usefixtures("ranks_meet")
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A battery of the same sides that takes a tenth of the time."""
+    """A battery of the same sides that takes a tenth of the time, in three parts."""
+    monkeypatch.setattr(survey_plans, "LAUNCHES", 3)
     sizes = {"copy": {"way": "copy", "size": 8 << 20}, "gemm": {"n": 256}}
     sizes |= {"disk": {"own": True, "size": 1 << 20, "block": 1 << 18}}
     alone = tuple(Side(side.name, workload=side.workload, params=sizes[side.name]) for side in survey_module._ALONE)
@@ -61,6 +63,12 @@ def test_a_survey_reads_every_group_and_pair_three_times_and_names_the_slowed_on
     assert (survey.nodes, survey.drill) == (("group0", "group1", "group2"), "group1 +300 %")
     assert repr(survey_verdicts(read_survey(file))) == repr(survey_verdicts(survey))
     assert said[-1] == "round 12 of 12"
+    # Forwards in one round and backwards in the next, so that a drift of the host cancels.
+    order = [[one.nodes for one in alone if one.round == turn] for turn in sorted({one.round for one in alone})]
+    assert all(sorted(turn) == [(0,), (1,), (2,)] for turn in order)
+    assert order[0] == order[1][::-1] != order[1]
+    assert survey.seconds.keys() == survey_plans.PLAN_SECONDS
+    assert survey.seconds["start"] > survey.seconds["pairs"] > 0
     disk = [reading for reading in survey.readings if reading.metric == "disk"]
     assert {reading.nodes for reading in disk} == {(0,), (1,), (2,)} or survey.skipped[0].startswith("disk: ")
     assert survey.skipped[-1] == "GPUs: no node has any"
