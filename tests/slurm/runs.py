@@ -35,7 +35,7 @@ class Run:
     ``pairs``: of each case, few where only that it is measured matters, many where it must not end by itself.
     """
 
-    def __init__(self, cluster: TwoNodes, folder: Path, *, calls: str = "1", pairs: int = 2) -> None:
+    def __init__(self, cluster: TwoNodes, folder: Path, *, calls: str = "1", pairs: int = 3) -> None:
         self._cluster, self.folder = cluster, folder
         (folder / "two.yaml").write_text(SCENARIO.format(calls=calls, pairs=pairs))
 

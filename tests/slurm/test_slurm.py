@@ -224,7 +224,7 @@ SHIPPED = sorted((Path(__file__).parents[2] / "scenarios" / "nodes").glob("*.yam
 @pytest.mark.parametrize("shipped", SHIPPED, ids=lambda path: path.stem)
 def test_a_shipped_scenario_of_two_nodes_is_measured_and_its_outputs_agree(cluster, tmp_path, shipped):
     said = yaml.safe_load(shipped.read_text())
-    said["measure"] = {**said.get("measure", {}), "max_pairs": 2}
+    said["measure"] = {**said.get("measure", {}), "max_pairs": 3}
     (tmp_path / shipped.name).write_text(yaml.safe_dump(said))
     argv = [sys.executable, "-m", "aiperf", "run", str(tmp_path / shipped.name), "--slurm", "-N", "2"]
     argv += ["--results", str(tmp_path), "--precision", "quick", "--no-peaks", "--host-check", "off"]
