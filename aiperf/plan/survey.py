@@ -56,8 +56,8 @@ class SurveyCost:
 
 
 PLAN_SECONDS = frozenset({"start", "joining", "pairs", "batches"})
-"""What has to be known for it: of the processes of a part, for each batch that joins in it, for a round of pairs, and
-for one of larger batches."""
+"""What has to be known for it: of the processes of a part, for the nodes of each of its rounds to join, for a round of
+pairs, and for one of larger batches."""
 
 
 def survey_cost(nodes: int, seconds: Mapping[str, float]) -> SurveyCost:
@@ -68,7 +68,7 @@ def survey_cost(nodes: int, seconds: Mapping[str, float]) -> SurveyCost:
         parts.setdefault(launch_of(number, len(plan)), set()).add(each)
     if not seconds.keys() >= PLAN_SECONDS:
         return SurveyCost(nodes, len(plan), len(parts), None)
-    joining = sum(len(each) for part in parts.values() for each in part) * seconds["joining"]
+    joining = sum(map(len, parts.values())) * seconds["joining"]
     rounds = sum(seconds["pairs" if len(each[0]) == 2 else "batches"] for each in plan)
     return SurveyCost(nodes, len(plan), len(parts), len(parts) * seconds["start"] + joining + rounds)
 

@@ -263,8 +263,8 @@ class _Battery:
             device = self._devices.get(side.name, card)
             asks = time.monotonic()
             self._set_up(gang, replace(request, slow_ranks=slowed, device=device))
-            if batches := side.params.get("batches"):
-                self._took["joining"].append((time.monotonic() - asks) / len(batches))
+            if "batches" in side.params:
+                self._took["joining"].append(time.monotonic() - asks)
                 joining += time.monotonic() - asks
         self._took["start"].append(time.monotonic() - began - joining)
         for side in sides:

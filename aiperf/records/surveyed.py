@@ -56,8 +56,8 @@ class SurveyRecord:
     skipped: tuple[str, ...] = ()
     """What was not measured, with the reason."""
     seconds: dict[str, float] = field(default_factory=dict)
-    """What it took, in the middle: ``start`` of the processes, ``joining`` of a batch, and a round of ``pairs`` and of
-    larger ``batches``, as nodes that measure at the same time take them."""
+    """What it took, in the middle: ``start`` of the processes, ``joining`` of a round's batches, and a round of
+    ``pairs`` and of larger ``batches``, as nodes that measure at the same time take them."""
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -155,10 +155,10 @@ def test_the_plan_says_how_long_a_survey_takes_by_the_seconds_of_the_last_one(us
         seconds = {"start": start, "joining": 0.01, "pairs": 2.5, "batches": 0.5}
         when = f"2026-01-0{day}T00:00:00+00:00"
         (folder / f"{when}.json").write_text(json.dumps({**file, "seconds": seconds, "when": when}))
-    # 6 starts, 6 x (11 x 32 pairs + 31 batches) that join, 66 rounds of pairs and 30 of batches.
-    assert json.loads(user.types(*typed, "--json").out)[0]["seconds"] == 120 + 22.98 + 165 + 15
+    # 6 starts, in each of which 16 rounds join, 66 rounds of pairs and 30 of batches.
+    assert json.loads(user.types(*typed, "--json").out)[0]["seconds"] == 120 + 0.96 + 165 + 15
     said = user.types(*typed).out
-    assert "5 m 23 s" in said
+    assert "5 m 01 s" in said
     assert "by the seconds of the survey of 2026-01-03T00:00:00+00:00, which had 3 nodes" in said
 
 
