@@ -196,7 +196,7 @@ def test_a_folder_that_the_nodes_do_not_share_is_told_before_anything_runs(clust
     line = f"exec {' '.join(argv)} {tmp_path}/$SLURMD_NODENAME"
     done = subprocess.run(
         ["srun", "-N2", "--ntasks-per-node=1", "bash", "-c", line],
-        env=cluster.env, capture_output=True, text=True, timeout=110,
+        env={**cluster.env, "AIPERF_JOIN_TIMEOUT": "15s"}, capture_output=True, text=True, timeout=110,
     )  # fmt: skip
     assert done.returncode == 2
     assert "node n2 saw no sign of the head" in done.stderr

@@ -29,7 +29,8 @@ _FIRST_LOOK_S, _SLOWEST_LOOK_S = 0.5, 10.0
 _LAG_S = 5.0
 """How long a shared folder may take to show what a node has written."""
 _SCRIPT = """#!/bin/bash
-rm -f {stem}.exit {stem}.head
+rm -f {stem}.exit
+echo '    ' > {stem}.head  # its place, should the folder fill up
 export {head}={stem}.head
 export {note}={stem}.run {typed_variable}={typed}
 printf %s "${typed_variable}" > {stem}.typed
@@ -38,8 +39,8 @@ if [ "${{SLURM_RESTART_COUNT:-0}}" -gt 0 ] && [ -s {stem}.run ]; then resume=(--
 {setup}
 srun --quiet --no-kill --kill-on-bad-exit=0 --cpu-bind=none --ntasks-per-node=1 {command} "${{resume[@]}}" {more}
 code=$?
-if [ -s {stem}.head ]; then code=$(cat {stem}.head); fi
-echo $code > {stem}.exit
+read -r head < {stem}.head
+echo "${{head:-$code}}" > {stem}.exit
 """
 
 
