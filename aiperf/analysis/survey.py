@@ -24,7 +24,7 @@ ERROR = 0.05
 """Chance of any false verdict in a session; shared out over all of its comparisons (Bonferroni)."""
 _MAD = 1.4826
 """Makes the median absolute deviation of normal values their standard deviation."""
-_CENTRE_COST = math.pi / 3
+_CENTRE_COST = math.pi / 2
 """Variance of ``_centre`` of many normal values, in that of their mean."""
 _MIDDLE_COST = 1.06
 """Variance of ``_middle`` of normal values, in that of their mean."""
@@ -41,6 +41,7 @@ _LINKS_SHARE = 0.2
 _DRAWS = 500
 """Of what the effects of nodes may be."""
 _PASSES = 20
+_POLISHES = 6
 
 
 @dataclass(frozen=True)
@@ -70,10 +71,10 @@ def survey_verdicts(survey: SurveyRecord) -> tuple[SurveyVerdict, ...]:
 def judge(readings: Iterable[SurveyReading], nodes: int, *, threshold: float) -> tuple[SurveyVerdict, ...]:
     """A verdict on each of ``nodes`` nodes by every metric, and on the links that are not ok by metrics of pairs.
 
-    ``threshold``: the deficit that matters, as a share. slow: the whole interval lies beyond it, and so does what every
-    launch says by itself; ok: the interval lies below it. A node without a reading is unreachable. The intervals hold
-    for all verdicts of a session together. Batches of more than two nodes say nothing of one of them: each node is in
-    too few for that.
+    ``threshold``: the deficit that matters, as a share. slow: the whole interval lies beyond it, and so does what its
+    launches say by themselves (of six of a node all but one); ok: the interval lies below it. A node without a reading
+    is unreachable. The intervals hold for all verdicts of a session together. Batches of more than two nodes say
+    nothing of one of them: each node is in too few for that.
     """
     by_metric: dict[str, list[SurveyReading]] = defaultdict(list)
     for reading in readings:
@@ -93,10 +94,16 @@ def judge(readings: Iterable[SurveyReading], nodes: int, *, threshold: float) ->
 def _verdict(
     metric: str, nodes: tuple[int, ...], middle: float, lowest: float, reach: float, delta: float
 ) -> SurveyVerdict:
-    """``lowest``: what the launch says that finds it fastest; ``reach``: of the interval, NaN where there is none."""
+    """``lowest``: what the launches say that find it fastest; ``reach``: of the interval, NaN where there is none."""
     low, high = middle - reach, middle + reach
     word: SurveyWord = "slow" if min(low, lowest) > delta else "ok" if high < delta else "undecided"
     return SurveyVerdict(metric, nodes, middle, low, high, word)
+
+
+def _lowest(values: Sequence[float]) -> float:
+    """What all launches say at least, of six all but one: a neighbour that slows the others down for a while makes a
+    node look fast in one of them."""
+    return sorted(values)[len(values) // 6]
 
 
 def _reach(error: float, df: float, chance: float) -> float:
@@ -247,7 +254,7 @@ class _Effects:
         errors = _standard_errors(middles, covariance)
         found = {
             node: _verdict(
-                metric, (node,), middle - reference, min(values) - reference, _reach(error, df, chance), delta
+                metric, (node,), middle - reference, _lowest(values) - reference, _reach(error, df, chance), delta
             )
             for (node, values), middle, error in zip(self.by_node.items(), middles, errors, strict=True)
         }
@@ -264,23 +271,35 @@ def _by_launch(readings: Iterable[SurveyReading]) -> list[list[SurveyReading]]:
 def _of_nodes(
     metric: str, readings: Sequence[SurveyReading], nodes: int, delta: float, *, error: float
 ) -> list[SurveyVerdict]:
-    """Each node against the middle of its round, which takes out what all of them share."""
+    """Each node against what its rounds add for all of them."""
     found: dict[int, list[float]] = defaultdict(list)
     for launch in _by_launch(readings):
-        rounds: dict[int, dict[int, float]] = defaultdict(dict)
-        for reading in launch:
-            rounds[reading.round][reading.nodes[0]] = math.log(reading.seconds)
-        values: dict[int, list[float]] = defaultdict(list)
-        for logs in rounds.values():
-            middle = median(logs.values())
-            for node, log in logs.items():
-                values[node].append(log - middle)
-        centres = {node: _centre(own) for node, own in values.items()}
-        reference = median(centres.values())
-        for node, centre in centres.items():
-            found[node].append(centre - reference)
+        for node, effect in _polished(launch).items():
+            found[node].append(effect)
     effects = _Effects(dict(sorted(found.items())))
     return effects.verdicts(metric, nodes, delta, effects.covariance(), effects.df, error / nodes)
+
+
+def _polished(readings: Sequence[SurveyReading]) -> dict[int, float]:
+    """Log time of each node over the fleet's middle, by medians of rounds and nodes in turns.
+
+    A round's middle is that of what its nodes leave: else the node in the middle of it would measure itself, and look
+    nearer to the others than it is.
+    """
+    logs = [(reading.round, reading.nodes[0], math.log(reading.seconds)) for reading in readings]
+    effect: dict[int, float] = dict.fromkeys((node for _, node, _ in logs), 0.0)
+    for _ in range(_POLISHES):
+        rounds: dict[int, list[float]] = defaultdict(list)
+        for turn, node, log in logs:
+            rounds[turn].append(log - effect[node])
+        middle = {turn: median(values) for turn, values in rounds.items()}
+        own: dict[int, list[float]] = defaultdict(list)
+        for turn, node, log in logs:
+            own[node].append(log - middle[turn])
+        effect = {node: median(values) for node, values in own.items()}
+        reference = median(effect.values())
+        effect = {node: value - reference for node, value in effect.items()}
+    return effect
 
 
 def _of_pairs(

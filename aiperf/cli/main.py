@@ -27,6 +27,7 @@ from aiperf.cli.resources import MORE_RESOURCES, is_exhausted
 from aiperf.cli.signals import interruptible
 from aiperf.cli.streams import AnswerLost, guarded_streams, open_closed
 from aiperf.errors import AiperfError, Exit, UserError, usage
+from aiperf.launch.environment import EXIT_NOTE_VARIABLE
 from aiperf.report.faults import print_faults
 from aiperf.report.layout.terminal import use_colour
 from aiperf.scenario.wording import nearest
@@ -198,6 +199,18 @@ def _root(
 
 def entry() -> int:
     """Run the command and return its exit code."""
+    # Whatever it starts has no say in it.
+    note = os.environ.pop(EXIT_NOTE_VARIABLE, "")
+    code = _answered()
+    if note and os.environ.get("SLURM_PROCID", "0") == "0":
+        # In place: in a full folder its table has what room there is.
+        place = os.O_WRONLY | os.O_CREAT
+        with contextlib.suppress(OSError), open(os.open(note, place, 0o644), "w", encoding="ascii") as file:
+            file.write(f"{int(code):<4}\n")
+    return code
+
+
+def _answered() -> int:
     if 1 in open_closed():
         print("aiperf: stdout is closed, so no answer could be written.\n  Redirect it: > /dev/null.", file=sys.stderr)
         return Exit.OUTPUT

@@ -143,7 +143,7 @@ def _elsewhere(asked: _SlurmAsked, results: Path, *, spreads: bool, quiet: bool)
     command, typed = [sys.executable, "-m", "aiperf", *before, name], shlex.join(["aiperf", *sys.argv[1:]])
     more += ["--launcher", "env"] if wanted.nodes > 1 else []
     if in_allocation():
-        return run_here(wanted, [*command, *more], typed=typed)
+        return run_here(wanted, [*command, *more], results, typed=typed)
     job = submit(wanted, command, more, results, typed=typed)
     if asked.detach:
         again = in_results(f"aiperf {name} --collect {job.number}", results)

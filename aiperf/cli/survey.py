@@ -37,11 +37,12 @@ from aiperf.cli.slurm import with_slurm
 from aiperf.errors import Exit, usage
 from aiperf.host.read import read_host
 from aiperf.launch.gang import LaunchFailed
+from aiperf.plan.survey import PLAN_SECONDS, survey_cost
 from aiperf.recipes.survey import SurveyRequest, run_survey
 from aiperf.records.surveyed import PAIR_METRIC
 from aiperf.report.html.listing_page import survey_html
 from aiperf.report.layout.formats import OutputFormat, print_in
-from aiperf.report.views.survey_table import batch_lines, history_view_of, survey_rows, survey_view
+from aiperf.report.views.survey_table import batch_lines, history_view_of, plan_view_of, survey_rows, survey_view
 from aiperf.store.surveys import read_survey, read_surveys
 
 _Threshold = Annotated[str, typer.Option("--threshold", help="Deficit that matters, as a share: 3% or 0.03.")]
@@ -49,7 +50,8 @@ _Groups = Annotated[
     int, typer.Option("--groups", min=0, max=64, help="Try it on this host: so many groups stand for nodes.")
 ]
 _Slow = Annotated[
-    str, typer.Option("--slow", metavar="NODE=SHARE", help="Drill: slow this node (from 0) by a share, e.g. 3=0.1.")
+    str,
+    typer.Option("--slow", metavar="NODES=SHARE", help="Drill: slow these nodes (from 0) by a share, e.g. 3,6=0.1."),
 ]
 
 
@@ -63,6 +65,8 @@ def _of_stored_alone(command: Command) -> Command:
             refuse_beside("--from", "--html", *kept)
         if given["history"]:
             refuse_beside("--history", *kept)
+        if given["plan"]:
+            refuse_beside("--plan", "--results", "--format", "--json")
         command(**given)
 
     return called
@@ -78,6 +82,10 @@ def survey(
     history: Annotated[
         bool, typer.Option("--history", help="Measure nothing: which node has become slower over the stored surveys.")
     ] = False,
+    plan: Annotated[
+        int,
+        typer.Option("--plan", metavar="NODES", min=0, max=4096, help="Measure nothing: the time that so many take."),
+    ] = 0,
     html: HtmlOption = False,
     threshold_: _Threshold = "3%",
     groups: _Groups = 0,
@@ -91,8 +99,8 @@ def survey(
     """Find the slow node or link of a fleet: copy, GEMM, and all-reduce over pairs of nodes in rounds."""
     threshold = share_of("--threshold", threshold_)
     refuse_page_in(form, html=html)
-    if history:
-        _show_history(form, results, threshold)
+    if history or plan:
+        _show_history(form, results, threshold) if history else _show_plan(form, results, plan)
         return
     if stored:
         found, file = read_survey(Path(stored)), Path(stored)
@@ -135,11 +143,24 @@ def _show_history(form: OutputFormat, results: Path, threshold: float) -> None:
     print_in(form, history_view_of(node_histories(known, threshold=threshold), about=about), warnings=warnings)
 
 
-def _slow(text: str) -> tuple[int, float] | None:
+def _show_plan(form: OutputFormat, results: Path, nodes: int) -> None:
+    if nodes < 2:
+        raise usage("a survey compares nodes, and that is one.", "For example: --plan 64.", "--plan")
+    found, damaged = read_surveys(results, drills=True)
+    timed = [one for one in found if one.seconds.keys() >= PLAN_SECONDS]
+    about = [f"no survey with its times is stored in {results}: measure a small one first, and these minutes are known"]
+    if timed:
+        about = [f"by the seconds of the survey of {timed[-1].when}, which had {len(timed[-1].nodes)} nodes"]
+    sizes = [nodes, 2 * nodes, 4 * nodes]
+    view = plan_view_of([survey_cost(size, timed[-1].seconds if timed else {}) for size in sizes], about=about)
+    print_in(form, view, warnings=[each.sentence for each in damaged])
+
+
+def _slow(text: str) -> tuple[tuple[int, ...], float] | None:
     if not text:
         return None
-    node, _, share = text.partition("=")
+    nodes, _, share = text.partition("=")
     try:
-        return int(node), float(share)
+        return tuple(map(int, nodes.split(","))), float(share)
     except ValueError:
-        raise usage(f'"{text}" is not NODE=SHARE.', "For example: --slow 3=0.1.", "--slow") from None
+        raise usage(f'"{text}" is not NODES=SHARE.', "For example: --slow 3=0.1.", "--slow") from None

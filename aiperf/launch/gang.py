@@ -337,9 +337,9 @@ class Gang:
     def _failed(self, rank: Rank, phase: str, kind: FailureKind, message: str) -> LaunchFailed:
         names = self.node_names
         place = f" on {names[rank.index // self.plan.local_ranks]}" if names else ""
-        who = f"rank {rank.index}{place}: " if len(self._ranks) > 1 else ""
+        who = f"rank {rank.index}{place}: " if self.plan.ranks > 1 else ""
         tail, status = rank.child.stderr_tail(), rank.child.exit_status
-        number = rank.index if len(self._ranks) > 1 else None
+        number = rank.index if self.plan.ranks > 1 else None
         return LaunchFailed(Failure(self.plan.name, phase, kind, who + message, tail, number, status))
 
     def _died(self, rank: Rank, phase: str) -> LaunchFailed:
@@ -348,7 +348,7 @@ class Gang:
         kind, message = rank.child.classify()
         if kind == "error":
             kind, message = "crash", f"ended by itself with {message}"
-        return self._failed(rank, phase, "dead_rank" if len(self._ranks) > 1 else kind, message)
+        return self._failed(rank, phase, "dead_rank" if self.plan.ranks > 1 else kind, message)
 
     def _garbage(self, rank: Rank, phase: str, why: str) -> LaunchFailed:
         shown = bytes(rank.buffer[:80]).decode("utf-8", "replace")

@@ -1,4 +1,5 @@
-"""Which nodes measure together in which round of a survey: disjoint pairs, other partners every time, then batches.
+"""Which nodes measure together in which round of a survey: disjoint pairs, other partners every time, then batches; and
+how long that takes.
 
 What must not live here: measuring, statistics.
 """
@@ -7,13 +8,14 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 Pairs = tuple[tuple[int, int], ...]
 Round = tuple[tuple[int, ...], ...]
 """Pairs, or batches of more nodes, that measure at the same time; no node is in two of them."""
 
-LAUNCHES = 3
+LAUNCHES = 6
 """Parts of a session, as long as each other, which begin with new processes: what a node shows in one of them alone may
 have come with their start."""
 _FEWEST_PARTNERS = 5
@@ -39,6 +41,41 @@ def survey_plan(nodes: int, *, seed: int) -> tuple[Round, ...]:
     for start in range(0, len(pairs), each):
         plan += [*pairs[start : start + each], *_batches(nodes, draw)]
     return tuple(plan)
+
+
+@dataclass(frozen=True)
+class SurveyCost:
+    """What a survey of so many nodes takes."""
+
+    nodes: int
+    rounds: int
+    """Those of pairs and of larger batches, over all parts."""
+    parts: int
+    seconds: float | None
+    """None where it is not known how long anything takes."""
+
+
+PLAN_SECONDS = frozenset({"start", "joining", "pairs", "batches"})
+"""What has to be known for it: of the processes of a part, for the nodes of each of its rounds to join, for a round of
+pairs, and for one of larger batches."""
+
+
+def survey_cost(nodes: int, seconds: Mapping[str, float]) -> SurveyCost:
+    """What a survey of ``nodes`` nodes takes where ``seconds`` have been measured of ``PLAN_SECONDS``."""
+    plan = survey_plan(nodes, seed=0)
+    parts: dict[int, set[Round]] = {}
+    for number, each in enumerate(plan):
+        parts.setdefault(launch_of(number, len(plan)), set()).add(each)
+    if not seconds.keys() >= PLAN_SECONDS:
+        return SurveyCost(nodes, len(plan), len(parts), None)
+    joining = sum(map(len, parts.values())) * seconds["joining"]
+    rounds = sum(seconds["pairs" if len(each[0]) == 2 else "batches"] for each in plan)
+    return SurveyCost(nodes, len(plan), len(parts), len(parts) * seconds["start"] + joining + rounds)
+
+
+def launch_of(number: int, rounds: int) -> int:
+    """The part of the session that a round belongs to, of so many."""
+    return number * LAUNCHES // rounds
 
 
 def _batches(nodes: int, draw: random.Random) -> list[Round]:

@@ -314,7 +314,7 @@ class SetUpRequest(SideRequest[SetUpReply], phase="set-up"):
     gpus: int = 0
     slowdown: float = 0.0
     """Calibration: share by which every step is lengthened."""
-    slow_rank: int | None = None
+    slow_ranks: tuple[int, ...] | None = None
     """The only rank whose steps are lengthened; None lengthens those of all."""
     repository: str = ""
     """Where the side's code must not come from: the repository whose checkout it runs; empty without one."""

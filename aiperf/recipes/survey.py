@@ -6,7 +6,9 @@ What must not live here: which nodes meet when (plan/survey.py), verdicts (analy
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +24,7 @@ from aiperf.launch.scratch import Scratch
 from aiperf.launch.setup import setup_request
 from aiperf.launch.sides import Started
 from aiperf.plan.order import PairPlan
-from aiperf.plan.survey import LAUNCHES, Round, survey_plan
+from aiperf.plan.survey import Round, launch_of, survey_plan
 from aiperf.protocol.messages import FirstIterationRequest, LoadRequest, SetUpRequest, TurnRequest
 from aiperf.records import Case, Check, Measure, Side
 from aiperf.records.surveyed import CARD_PAIR_METRIC, PAIR_METRIC, LostNode, SurveyReading, SurveyRecord
@@ -46,7 +48,7 @@ _NEEDED = ("copy", "gemm", PAIR_METRIC)
 """Without these there is no survey; of the rest the record says why it was not measured."""
 _TOGETHER = {PAIR_METRIC: {"size": 4 << 20, "backend": "gloo"}, CARD_PAIR_METRIC: {"size": 64 << 20, "backend": "nccl"}}
 """What nodes measure together, in pairs and larger batches."""
-_SAMPLES = 5
+_SAMPLES = 3
 _SAMPLE_S = 0.02
 """Length aimed at for a sample."""
 
@@ -58,9 +60,10 @@ class SurveyRequest:
     seed: int
     threshold: float
     groups: int = 0
-    """Groups of processes of this host that stand for nodes, one measuring at a time; 0: the nodes of the job."""
-    slow: tuple[int, float] | None = None
-    """A node to slow on purpose, and by which share."""
+    """Groups of processes of this host that stand for nodes, one measuring at a time, on CPUs of its own where there
+    are two for each; 0: the nodes of the job."""
+    slow: tuple[tuple[int, ...], float] | None = None
+    """Nodes to slow on purpose, and by which share."""
 
 
 def run_survey(
@@ -75,8 +78,9 @@ def run_survey(
     names = cluster.names if cluster else tuple(f"group{i}" for i in range(asked.groups))
     if len(names) < 2:
         raise usage("a survey compares nodes, and there is one.", "Add --slurm -N 8, or --groups 4 to try it here.")
-    if asked.slow and not 0 <= asked.slow[0] < len(names):
-        raise usage(f"there is no node {asked.slow[0]} of {len(names)}.", "Count from 0.", "--slow")
+    slowed = asked.slow[0] if asked.slow else ()
+    if missing := [node for node in slowed if not 0 <= node < len(names)]:
+        raise usage(f"there is no node {missing[0]} of {len(names)}.", "Count from 0.", "--slow")
     rounds = survey_plan(len(names), seed=asked.seed)
     area = settings.results.absolute() / FOLDER
     area.mkdir(parents=True, exist_ok=True)
@@ -90,7 +94,7 @@ def run_survey(
             readings = tuple(battery.measure(host, guardian, cluster, note))
         finally:
             battery.end()
-    drill = f"{names[asked.slow[0]]} +{format_percent(asked.slow[1])}" if asked.slow else ""
+    drill = f"{', '.join(names[node] for node in slowed)} +{format_percent(asked.slow[1])}" if asked.slow else ""
     absent = cluster.absent if cluster else ()
     survey = SurveyRecord(
         names,
@@ -102,6 +106,7 @@ def run_survey(
         absent,
         tuple(battery.lost),
         tuple(f"{metric}: {why}" for metric, why in battery.skipped.items()),
+        battery.seconds,
     )
     return survey, write_survey(survey, settings.results)
 
@@ -124,7 +129,7 @@ class _Battery:
         self._asked, self._names, self._settings, self._scratch = asked, names, settings, scratch
         # On one host whoever measures has it to itself.
         self._alone = bool(asked.groups)
-        self._rounds: list[Round] = [(batch,) for each in rounds for batch in each] if self._alone else list(rounds)
+        self._rounds = list(rounds)
         self._places = {each: i for i, each in enumerate(dict.fromkeys(self._rounds))}
         self._together = [PAIR_METRIC]
         self._here = list(range(len(names)))
@@ -132,6 +137,7 @@ class _Battery:
         self._started: Started | None = None
         self._iterations: dict[str, int] = {}
         self.lost: list[LostNode] = []
+        self._took: dict[str, list[float]] = defaultdict(list)
         self.skipped: dict[str, str] = {}
         """What is not measured, and why."""
         self._own, self._devices = list(_ALONE), dict[str, str]()
@@ -207,6 +213,11 @@ class _Battery:
         self.lost += new
         return new
 
+    @property
+    def seconds(self) -> dict[str, float]:
+        """What it took: see SurveyRecord."""
+        return {what: median(times) for what, times in self._took.items()}
+
     def _left(self, each: Round) -> list[list[int]]:
         """The pairs of a round whose nodes are both there, and what is left of its batches, as ranks."""
         rank = {node: place for place, node in enumerate(self._here)}
@@ -214,8 +225,7 @@ class _Battery:
         return [now for now, batch in zip(left, each, strict=True) if len(now) >= min(len(batch), 3)]
 
     def _launch(self, number: int) -> int:
-        """The launch that a round belongs to."""
-        return number * LAUNCHES // len(self._rounds)
+        return launch_of(number, len(self._rounds))
 
     def _joint_sides(self, launch: int) -> Iterator[Side]:
         due = dict.fromkeys(each for i, each in enumerate(self._rounds) if self._launch(i) == launch)
@@ -230,27 +240,37 @@ class _Battery:
         """A process on every node that is there, with all sides of the launch set up."""
         limits, asked, nodes = self._settings.limits, self._asked, len(self._here)
         slow, over = asked.slow[1] if asked.slow else 0.0, 1 if self._alone else nodes
-        slowed = self._here.index(asked.slow[0]) if asked.slow and asked.slow[0] in self._here else -1
+        slowed = tuple(rank for rank, node in enumerate(self._here) if asked.slow and node in asked.slow[0])
+        # A group has CPUs of its own, as a node has, where there are two for each.
+        cpus = host.cpus if self._alone and len(host.cpus) >= 2 * len(self._names) else None
         sides = tuple(
             replace(side, ranks=nodes, nodes=over, slowdown=slow) for side in (*self._own, *self._joint_sides(launch))
         )
         measure, check = Measure(clock="wall", isolation="in_process"), Check("none", reason="nothing is compared")
         case = Case("survey", "survey", "survey", "", sides, measure=measure, check=check)
         plan = PairPlan(case, 0, tuple(side.name for side in sides), asked.seed)
-        started = self._started = Started.empty(plan, self._scratch)
-        started.start(plan.order, cpus=None, everywhere=host.cpus, guardian=guardian, cluster=cluster)
+        started, began = Started.empty(plan, self._scratch), time.monotonic()
+        self._started = started
+        started.start(plan.order, cpus=cpus, everywhere=host.cpus, guardian=guardian, cluster=cluster)
         (gang,) = started.unique()
         gang.await_start(limit=limits.start)
         gang.collect(LoadRequest, limit=limits.setup)
+        joining = 0.0
         for side in sides:
             request = setup_request(case, side, seed=asked.seed, delta=0.02, folder=started.folder)
             # Of a node its first GPU, of groups on one host one GPU each.
             card = "cuda" if _metric_of(side.name) == CARD_PAIR_METRIC else request.device
             device = self._devices.get(side.name, card)
-            self._set_up(gang, replace(request, slow_rank=slowed, device=device))
+            asks = time.monotonic()
+            self._set_up(gang, replace(request, slow_ranks=slowed, device=device))
+            if "batches" in side.params:
+                self._took["joining"].append(time.monotonic() - asks)
+                joining += time.monotonic() - asks
+        self._took["start"].append(time.monotonic() - began - joining)
         for side in sides:
             if side.name not in self._iterations:
-                ranks = sorted(rank for one in side.params.get("batches", ()) for rank in one) or list(range(nodes))
+                batches = side.params.get("batches", ())[: 1 if self._alone else None]
+                ranks = sorted(rank for one in batches for rank in one) or list(range(nodes))
                 self._iterations[side.name] = self._fitting(gang, side.name, ranks)
         return gang
 
@@ -280,29 +300,38 @@ class _Battery:
 
     def _round(self, gang: Gang, number: int) -> Iterator[SurveyReading]:
         each = self._rounds[number]
-        batches, here = self._left(each), self._here
+        batches = self._left(each)
         if not batches:
             return
-        everyone = sorted(rank for batch in batches for rank in batch) if self._alone else list(range(len(here)))
-        of_pairs = [len(one[0]) == 2 for one in self._rounds[: number + 1]]
-        due = of_pairs[-1] and (not self._alone or (sum(of_pairs) - 1) % len(self._names) == 0)
-        launch, draw = self._launch(number), random.Random(f"{self._asked.seed}-{number}")
-        for side in (side.name for side in self._own if due):
-            count = self._iterations[side]
-            # Where groups share a host, each has the whole of it for its turn, in an order drawn anew.
-            turns = [[rank] for rank in draw.sample(range(len(here)), len(here))]
-            for ranks in turns if self._alone else [everyone]:
-                for rank, wall in zip(ranks, self._turn(gang, side, ranks, count), strict=True):
-                    yield SurveyReading(side, number, (here[rank],), median(wall) / count, launch)
-        # Pairs that measure one after the other are compared within a pass over all of them.
-        place = launch if self._alone else number
+        took = 0.0
+        # Where groups share a host each has the whole of it for its turn. The order is drawn anew for two rounds, which
+        # have it forwards and backwards: what the host does as time goes by cancels.
+        draw = random.Random(f"{self._asked.seed}-{number // 2}")
+        alone = draw.sample(range(len(self._here)), len(self._here))[:: -1 if number % 2 else 1]
+        places = {rank: place for place, rank in enumerate(alone)}
+        joint = sorted(batches, key=lambda batch: min(places[rank] for rank in batch))
+        for side in self._own if len(each[0]) == 2 else ():
+            turns = [[rank] for rank in alone] if self._alone else [sorted(alone)]
+            took += yield from self._turns(gang, side.name, turns, [[rank] for rank in alone], number)
         for metric in self._together:
-            name = f"{metric}-{self._places[each]}"
-            count = self._iterations[name]
-            walls = dict(zip(everyone, self._turn(gang, name, everyone, count), strict=True))
-            for batch in batches:
-                slowest = [max(sample) for sample in zip(*(walls[rank] for rank in batch), strict=True)]
-                yield SurveyReading(metric, place, tuple(here[rank] for rank in batch), median(slowest) / count, launch)
+            turns = [sorted(batch) for batch in joint]
+            turns = turns if self._alone else [sorted(rank for batch in batches for rank in batch)]
+            took += yield from self._turns(gang, f"{metric}-{self._places[each]}", turns, batches, number)
+        self._took["pairs" if len(each[0]) == 2 else "batches"].append(took)
+
+    def _turns(
+        self, gang: Gang, side: str, turns: Sequence[list[int]], batches: Sequence[Sequence[int]], number: int
+    ) -> Generator[SurveyReading, None, float]:
+        """A reading of each of ``batches``, whose ranks take part in some of ``turns``; the seconds of a turn."""
+        count, walls, began = self._iterations[side], dict[int, tuple[float, ...]](), time.monotonic()
+        for ranks in turns:
+            walls |= dict(zip(ranks, self._turn(gang, side, ranks, count), strict=True))
+        took, metric = (time.monotonic() - began) / len(turns), _metric_of(side)
+        for batch in batches:
+            slowest = [max(sample) for sample in zip(*(walls[rank] for rank in batch), strict=True)]
+            nodes = tuple(self._here[rank] for rank in batch)
+            yield SurveyReading(metric, number, nodes, median(slowest) / count, self._launch(number))
+        return took
 
     def _turn(self, gang: Gang, side: str, ranks: list[int], count: int) -> list[tuple[float, ...]]:
         request = TurnRequest(side, 1, _SAMPLES, count, False)

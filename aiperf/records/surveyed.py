@@ -5,7 +5,7 @@ What must not live here: verdicts (analysis/survey.py), files (store/surveys.py)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 PAIR_METRIC = "all_reduce"
 """The metric of nodes together, over Gloo."""
@@ -55,6 +55,9 @@ class SurveyRecord:
 
     skipped: tuple[str, ...] = ()
     """What was not measured, with the reason."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """What it took, in the middle: ``start`` of the processes, ``joining`` of a round's batches, and a round of
+    ``pairs`` and of larger ``batches``, as nodes that measure at the same time take them."""
 
     @property
     def names(self) -> tuple[str, ...]:

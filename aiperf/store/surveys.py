@@ -40,15 +40,16 @@ def read_survey(path: Path) -> SurveyRecord:
         raise usage(what, "They lie in results/surveys.", str(path)) from None
 
 
-def read_surveys(results: Path) -> tuple[list[SurveyRecord], list[Damaged]]:
-    """The stored surveys of a results folder in order of time, without drills, and the files that cannot be read."""
+def read_surveys(results: Path, *, drills: bool = False) -> tuple[list[SurveyRecord], list[Damaged]]:
+    """The stored surveys of a results folder in order of time, with or without ``drills``, and the files that cannot be
+    read."""
     found, damaged = [], []
     for path in sorted((results / _FOLDER).glob("[!.]*.json")):
         try:
             found.append(_read(path))
         except (CorruptRecord, OSError) as error:
             damaged.append(Damaged.by(error, path))
-    return sorted((one for one in found if not one.drill), key=lambda one: one.when), damaged
+    return sorted((one for one in found if drills or not one.drill), key=lambda one: one.when), damaged
 
 
 def _read(path: Path) -> SurveyRecord:

@@ -56,7 +56,7 @@ class SideRunner:
                 self.clock = DeviceClock(context.device, hold=hold)
             else:
                 self.clock = WallClock(context.device, gpus=context.gpus if context.world_size == 1 else 1)
-            if request.slowdown and request.slow_rank in (None, context.rank):
+            if request.slowdown and (request.slow_ranks is None or context.rank in request.slow_ranks):
                 self.workload = slowed(self.workload, request.slowdown, measure.clock)
             self.clock.settle()
         self.setup_s = perf_counter() - began

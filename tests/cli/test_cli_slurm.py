@@ -7,6 +7,7 @@ import os
 import shlex
 import stat
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,42 @@ def test_a_job_that_starts_again_goes_on_in_the_run_that_it_began(cluster, user,
 def test_the_exit_code_of_the_command_is_that_of_the_job(cluster, user, tmp_path):
     cluster(code=5, state="FAILED|n[1-2]|NonZeroExitCode")
     assert typed(user, tmp_path).code == 5
+
+
+@pytest.mark.parametrize(("said", "code"), [("echo 5 > $AIPERF_EXIT_NOTE", 5), ("true", 130)])
+def test_where_a_node_was_killed_the_heads_own_exit_code_counts_and_srun_s_never(cluster, user, tmp_path, said, code):
+    cluster(code=None, state="FAILED|n[1-2]|NonZeroExitCode")
+    typed(user, tmp_path, "--detach")
+    srun = tmp_path / "bin" / "srun"
+    srun.write_text(f"#!/bin/bash\n{said}; echo RUN-7 > $AIPERF_RUN_NOTE; exit 137\n")
+    srun.chmod(0o755)
+    env = {**os.environ, "SLURM_JOB_ID": "17"}
+    subprocess.run(["bash", str(tmp_path / "asked.script")], env=env, check=True)
+    done = user.types("run", "--collect", "17", "--results", str(tmp_path))
+    assert (done.code, "--resume RUN-7" in done.err) == (code, code == 130)
+
+
+@pytest.mark.parametrize(("rank", "noted"), [("0", ["2"]), ("1", [])])
+def test_the_head_alone_notes_its_exit_code(tmp_path, rank, noted):
+    env = {**os.environ, "AIPERF_EXIT_NOTE": str(tmp_path / "note"), "SLURM_PROCID": rank}
+    done = subprocess.run(
+        [sys.executable, "-m", "aiperf", "run", "--no-such"], env=env, capture_output=True, check=False
+    )
+    note = tmp_path / "note"
+    assert (done.returncode, note.read_text().split() if note.exists() else []) == (2, noted)
+    assert b"AIPERF_EXIT_NOTE" not in done.stderr
+
+
+def test_inside_an_allocation_too_the_heads_exit_code_counts(cluster, user, tmp_path, monkeypatch):
+    cluster()
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "2")
+    (tmp_path / ".nodes").mkdir()
+    srun = tmp_path / "bin" / "srun"
+    srun.write_text("#!/bin/bash\necho 5 > $AIPERF_EXIT_NOTE; exit 137\n")
+    srun.chmod(0o755)
+    assert typed(user, tmp_path).code == 5
+    assert list((tmp_path / ".nodes").iterdir()) == []
 
 
 @pytest.mark.parametrize("line", [("run", "x", "-N", "2"), ("ab", "--resume", "latest", "--", "a -q", "b")])

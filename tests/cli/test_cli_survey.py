@@ -94,6 +94,7 @@ def test_history_says_which_node_has_become_slower_since_the_earlier_surveys(use
         (("--from", "FILE", "--history"), "--from: cannot be combined with --history."),
         (("--history", "--slow", "1=0.1"), "--history: cannot be combined with --slow."),
         (("--history", "--html"), "--history: cannot be combined with --html."),
+        (("--plan", "64", "--groups", "4"), "--plan: cannot be combined with --groups."),
     ],
 )
 def test_what_says_how_to_measure_is_refused_where_stored_surveys_are_read(user, more, named):
@@ -137,3 +138,38 @@ def test_batches_are_told_by_their_size_and_a_fleet_too_small_for_a_verdict_by_p
     assert "all_reduce: 2 nodes 1.00 ms, all 3 nodes 2.50 ms (medians; more than 2 together name no node)" in done.out
     assert "all_reduce is undecided: of 3 nodes nobody can say which one makes it slow" in done.out
     assert {row["node"] for row in json.loads(user.types("survey", "--from", str(file), "--json").out)} == set(NAMES)
+
+
+def test_the_plan_says_how_long_a_survey_takes_by_the_seconds_of_the_last_one(user):
+    file = json.loads(Path(stored(user)).read_text())
+    folder = user.folder / "results" / "surveys"
+    folder.mkdir(parents=True)
+    (folder / "2026-01-01.json").write_text(json.dumps(file))
+    typed = ("survey", "--plan", "64", "--results", str(folder.parent))
+    unknown = json.loads(user.types(*typed, "--json").out)
+    assert [(row["nodes"], row["rounds"], row["seconds"]) for row in unknown] == [
+        (64, 96, None), (128, 108, None), (256, 120, None),
+    ]  # fmt: skip
+    assert "no survey with its times is stored" in user.types(*typed).out
+    for day, start in ((2, 9.0), (3, 20.0)):
+        seconds = {"start": start, "joining": 0.01, "pairs": 2.5, "batches": 0.5}
+        when = f"2026-01-0{day}T00:00:00+00:00"
+        (folder / f"{when}.json").write_text(json.dumps({**file, "seconds": seconds, "when": when}))
+    # 6 starts, in each of which 16 rounds join, 66 rounds of pairs and 30 of batches.
+    assert json.loads(user.types(*typed, "--json").out)[0]["seconds"] == 120 + 0.96 + 165 + 15
+    said = user.types(*typed).out
+    assert "5 m 01 s" in said
+    assert "by the seconds of the survey of 2026-01-03T00:00:00+00:00, which had 3 nodes" in said
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        (("--plan", "1"), "a survey compares nodes, and that is one."),
+        (("--groups", "3", "--slow", "1,3=0.1"), "there is no node 3 of 3."),
+        (("--groups", "3", "--slow", "1,=0.1"), '"1,=0.1" is not NODES=SHARE.'),
+    ],
+)
+def test_nodes_that_there_are_not_are_told(user, more, named):
+    done = user.types("survey", *more)
+    assert (done.code, named in done.err) == (2, True)

@@ -25,15 +25,19 @@ before: {{}}
 after: {{}}
 expect: equivalent
 check: {{rtol: 0.00001}}
+measure: {{max_pairs: {pairs}}}
 """
 
 
 class Run:
-    """A command on the cluster, in a folder of its own."""
+    """A command on the cluster, in a folder of its own.
 
-    def __init__(self, cluster: TwoNodes, folder: Path, *, calls: str = "1") -> None:
+    ``pairs``: of each case, few where only that it is measured matters, many where it must not end by itself.
+    """
+
+    def __init__(self, cluster: TwoNodes, folder: Path, *, calls: str = "1", pairs: int = 3) -> None:
         self._cluster, self.folder = cluster, folder
-        (folder / "two.yaml").write_text(SCENARIO.format(calls=calls))
+        (folder / "two.yaml").write_text(SCENARIO.format(calls=calls, pairs=pairs))
 
     def start(self, *more: str) -> subprocess.Popen[str]:
         argv = [sys.executable, "-m", "aiperf", "run", str(self.folder / "two.yaml"), "--precision", "quick"]

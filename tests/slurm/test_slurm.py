@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.slurm.runs import Run, measuring, until
 
@@ -34,7 +35,16 @@ def test_a_job_measures_over_two_nodes_and_brings_its_table_home(cluster, tmp_pa
 def test_inside_an_allocation_the_same_command_uses_its_nodes(cluster, tmp_path):
     run = Run(cluster, tmp_path)
     argv = ["salloc", "--nodes=2", "--exclusive", "--quiet", sys.executable, "-m", "aiperf", "run"]
-    argv += [str(tmp_path / "two.yaml"), "--precision", "quick", "--results", str(tmp_path), "--no-peaks"]
+    argv += [
+        str(tmp_path / "two.yaml"),
+        "--precision",
+        "quick",
+        "--results",
+        str(tmp_path),
+        "--no-peaks",
+        "--host-check",
+        "off",
+    ]
     done = subprocess.run([*argv, "--slurm", "-N", "2"], env=cluster.env, capture_output=True, text=True, timeout=110)
     assert done.returncode == 0, done.stderr
     assert [case["status"] for case in run.cases().values()] == ["measured"]
@@ -52,6 +62,7 @@ def test_a_node_that_dies_fails_its_case_by_name_and_resume_finishes(cluster, tm
     until(lambda: not run.workers(), 10)
     assert time.monotonic() - died < 10
     out, err = running.communicate(timeout=100)
+    assert running.returncode == 5, "the head's own code, not the 137 of what was killed"
     cluster.start_node("n2")
     until(lambda: cluster.states().count("idle") == 2, 30)
     cases = run.cases()
@@ -76,7 +87,7 @@ def test_a_daemon_that_dies_alone_takes_nothing_with_it(cluster, tmp_path):
 
 
 def test_a_cancelled_job_saves_what_it_has_and_leaves_nothing(cluster, tmp_path):
-    run = Run(cluster, tmp_path, calls="1, 2")
+    run = Run(cluster, tmp_path, calls="1, 2", pairs=20)
     running = run.start("--slurm", "-N", "2", "--precision", "standard")
     measuring(run)
     subprocess.run(["scancel", "--name=aiperf"], env=cluster.env, check=True)
@@ -89,7 +100,7 @@ def test_a_cancelled_job_saves_what_it_has_and_leaves_nothing(cluster, tmp_path)
 
 
 def test_an_interrupt_of_the_command_that_waits_cancels_the_job(cluster, tmp_path):
-    run = Run(cluster, tmp_path)
+    run = Run(cluster, tmp_path, pairs=20)
     running = run.start("--slurm", "-N", "2", "--precision", "standard")
     measuring(run)
     running.send_signal(signal.SIGINT)
@@ -101,7 +112,7 @@ def test_an_interrupt_of_the_command_that_waits_cancels_the_job(cluster, tmp_pat
 
 
 def test_a_job_at_its_time_limit_has_saved_what_it_measured(cluster, tmp_path):
-    run = Run(cluster, tmp_path, calls="1, 2, 3, 4")
+    run = Run(cluster, tmp_path, calls="1, 2, 3, 4", pairs=20)
     running = run.start("--slurm", "-N", "2", "--time", "1min", "--precision", "standard")
     running.communicate(timeout=118)
     assert running.returncode == 130
@@ -185,7 +196,7 @@ def test_a_folder_that_the_nodes_do_not_share_is_told_before_anything_runs(clust
     line = f"exec {' '.join(argv)} {tmp_path}/$SLURMD_NODENAME"
     done = subprocess.run(
         ["srun", "-N2", "--ntasks-per-node=1", "bash", "-c", line],
-        env=cluster.env, capture_output=True, text=True, timeout=110,
+        env={**cluster.env, "AIPERF_JOIN_TIMEOUT": "15s"}, capture_output=True, text=True, timeout=110,
     )  # fmt: skip
     assert done.returncode == 2
     assert "node n2 saw no sign of the head" in done.stderr
@@ -207,13 +218,16 @@ def test_a_survey_of_both_nodes_brings_its_table_home(cluster, tmp_path):
     assert rows["n2", "gemm"]["deficit"] > rows["n1", "gemm"]["deficit"]
 
 
-SHIPPED = sorted(path.stem for path in (Path(__file__).parents[2] / "scenarios" / "nodes").glob("*.yaml"))
+SHIPPED = sorted((Path(__file__).parents[2] / "scenarios" / "nodes").glob("*.yaml"))
 
 
-@pytest.mark.parametrize("name", SHIPPED)
-def test_a_shipped_scenario_of_two_nodes_is_measured_and_its_outputs_agree(cluster, tmp_path, name):
-    argv = [sys.executable, "-m", "aiperf", "run", name, "--slurm", "-N", "2", "--results", str(tmp_path)]
-    argv += ["--precision", "quick", "--no-peaks", "--host-check", "off", "--budget", "20s"]
+@pytest.mark.parametrize("shipped", SHIPPED, ids=lambda path: path.stem)
+def test_a_shipped_scenario_of_two_nodes_is_measured_and_its_outputs_agree(cluster, tmp_path, shipped):
+    said = yaml.safe_load(shipped.read_text())
+    said["measure"] = {**said.get("measure", {}), "max_pairs": 3}
+    (tmp_path / shipped.name).write_text(yaml.safe_dump(said))
+    argv = [sys.executable, "-m", "aiperf", "run", str(tmp_path / shipped.name), "--slurm", "-N", "2"]
+    argv += ["--results", str(tmp_path), "--precision", "quick", "--no-peaks", "--host-check", "off"]
     done = subprocess.run(argv, env=cluster.env, cwd=tmp_path, capture_output=True, text=True, timeout=140)
     assert done.returncode == 0, done.stdout + done.stderr
     (folder,) = [path.parent for path in tmp_path.glob("*/run.json") if not path.parent.is_symlink()]

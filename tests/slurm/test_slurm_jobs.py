@@ -59,6 +59,7 @@ def test_a_batch_script_of_the_users_own_runs_the_command_on_the_nodes_that_it_h
     run = Run(cluster, tmp_path)
     script = tmp_path / "own.sh"
     line = f"{' '.join(AIPERF)} run {tmp_path}/two.yaml --slurm --precision quick --results {tmp_path} --no-peaks"
+    line += " --host-check off"
     script.write_text(f"#!/bin/bash\n#SBATCH --nodes=2 --exclusive\n{line}\n")
     argv = ["sbatch", "--wait", f"--output={tmp_path}/own.out", str(script)]
     done = subprocess.run(argv, env=cluster.env, cwd=tmp_path, capture_output=True, text=True, timeout=120)

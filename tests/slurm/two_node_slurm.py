@@ -29,6 +29,7 @@ TaskPlugin=task/none
 MpiDefault=none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
+SchedulerParameters=batch_sched_delay=0,sched_interval=2
 ReturnToService=2
 SlurmdTimeout=6
 SlurmctldTimeout=10

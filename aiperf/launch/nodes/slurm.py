@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aiperf.errors import Exit, usage
-from aiperf.launch.environment import RUN_NOTE_VARIABLE, TYPED_VARIABLE
+from aiperf.launch.environment import EXIT_NOTE_VARIABLE, RUN_NOTE_VARIABLE, TYPED_VARIABLE
 from aiperf.launch.nodes.links import FOLDER, require_space
 
 _OVER = {"COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY", "DEADLINE"}
@@ -30,13 +30,17 @@ _LAG_S = 5.0
 """How long a shared folder may take to show what a node has written."""
 _SCRIPT = """#!/bin/bash
 rm -f {stem}.exit
+echo '    ' > {stem}.head  # its place, should the folder fill up
+export {head}={stem}.head
 export {note}={stem}.run {typed_variable}={typed}
 printf %s "${typed_variable}" > {stem}.typed
 resume=()
 if [ "${{SLURM_RESTART_COUNT:-0}}" -gt 0 ] && [ -s {stem}.run ]; then resume=(--resume "$(cat {stem}.run)"); fi
 {setup}
 srun --quiet --no-kill --kill-on-bad-exit=0 --cpu-bind=none --ntasks-per-node=1 {command} "${{resume[@]}}" {more}
-echo $? > {stem}.exit
+code=$?
+read -r head < {stem}.head
+echo "${{head:-$code}}" > {stem}.exit
 """
 
 
@@ -108,11 +112,12 @@ class Submitted:
         return Path(f"{self.stem}.err")
 
     def exit_code(self) -> int | None:
-        """The exit code of its command; None where the job ended before its command did."""
+        """The exit code of its command; None where the job ended before its command did, or it was killed."""
         deadline = time.monotonic() + _LAG_S
         while time.monotonic() < deadline:
             with suppress(OSError, ValueError):
-                return int(Path(f"{self.stem}.exit").read_text())
+                code = int(Path(f"{self.stem}.exit").read_text())
+                return code if code in set(Exit) else None
             time.sleep(0.2)
         return None
 
@@ -174,7 +179,12 @@ def submit(job: SlurmJob, command: Sequence[str], more: Sequence[str], results: 
         folder.mkdir(parents=True, exist_ok=True)
         require_space(folder)
         said = {"command": shlex.join(command), "more": shlex.join(more), "setup": "\n".join(job.setup)}
-        said |= {"note": RUN_NOTE_VARIABLE, "typed_variable": TYPED_VARIABLE, "typed": shlex.quote(typed)}
+        said |= {
+            "head": EXIT_NOTE_VARIABLE,
+            "note": RUN_NOTE_VARIABLE,
+            "typed_variable": TYPED_VARIABLE,
+            "typed": shlex.quote(typed),
+        }
         script.write_text(_SCRIPT.format(**said, stem=stem), encoding="utf-8")
     except OSError as error:
         raise usage(f"cannot be written: {error.strerror}.", "Choose another folder.", str(folder)) from None
@@ -201,7 +211,7 @@ def nodes_held(environ: Mapping[str, str] = os.environ) -> int:
     return int(said) if said.isdecimal() else 0
 
 
-def run_here(job: SlurmJob, command: Sequence[str], *, typed: str) -> int:
+def run_here(job: SlurmJob, command: Sequence[str], results: Path, *, typed: str) -> int:
     """Run ``command`` once on each of ``job.nodes`` nodes of the allocation around this process; its exit code.
 
     Raises UserError where it holds fewer.
@@ -213,10 +223,16 @@ def run_here(job: SlurmJob, command: Sequence[str], *, typed: str) -> int:
     more = ["--quiet", "--kill-on-bad-exit=0", "--cpu-bind=none"]
     more += [f"--gpus-per-node={job.gpus_per_node}"] if job.gpus_per_node else []
     _needs("srun")
-    environ = {**os.environ, TYPED_VARIABLE: typed}
+    note = results.absolute() / FOLDER / f"slurm-{secrets.token_hex(6)}.head"
+    environ = {**os.environ, TYPED_VARIABLE: typed, EXIT_NOTE_VARIABLE: str(note)}
     with subprocess.Popen([*argv, *more, *command], stdin=subprocess.DEVNULL, env=environ) as running:
         try:
-            return running.wait()
+            code = running.wait()
+            with suppress(OSError, ValueError):
+                # srun's own is the highest of all nodes': 137 where one was lost.
+                code = int(note.read_text())
+                note.unlink()
+            return code
         except KeyboardInterrupt:
             running.terminate()
             running.wait()

@@ -12,10 +12,12 @@ from types import MappingProxyType
 
 from aiperf.analysis.survey import SurveyVerdict
 from aiperf.analysis.survey_history import NodeHistory
+from aiperf.plan.survey import SurveyCost
 from aiperf.report.layout.formats import Printed, printed_listing
 from aiperf.report.layout.page import Block, Sentences
 from aiperf.report.layout.table import Table, TableColumn
 from aiperf.report.numbers import DASH, format_change, format_change_interval, format_value, whole_change
+from aiperf.units import format_duration
 
 _PARTS = {"copy": "memory", "gemm": "CPU", "disk": "disk", "all_reduce": "NIC", "gpu_all_reduce": "NIC"}
 _WIDEST = 12
@@ -110,6 +112,24 @@ def history_view_of(found: Sequence[NodeHistory], *, about: Sequence[str]) -> Pr
         rows,
     )
     return printed_listing(rows, [[table, Sentences(about, lead=" ", style="dim")]], kind=SurveyHistoryRow)
+
+
+def plan_view_of(costs: Sequence[SurveyCost], *, about: Sequence[str]) -> Printed:
+    """What surveys of fleets of some sizes take."""
+    table = Table[SurveyCost](
+        [
+            TableColumn("nodes", "nodes", lambda row: str(row.nodes), right=True),
+            TableColumn("rounds", "rounds", lambda row: str(row.rounds), right=True),
+            TableColumn("parts", "parts", lambda row: str(row.parts), right=True),
+            TableColumn("seconds", "time", _duration, right=True),
+        ],
+        costs,
+    )
+    return printed_listing(costs, [[table, Sentences(about, lead=" ", style="dim")]], kind=SurveyCost)
+
+
+def _duration(row: SurveyCost) -> str:
+    return DASH if row.seconds is None else format_duration(row.seconds)
 
 
 def batch_lines(times: Mapping[str, Mapping[int, float]], nodes: int) -> list[str]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from functools import partial
+from itertools import count
 from typing import Any, Literal
 
 import torch
@@ -22,6 +24,9 @@ from aiperf.workloads.comm.several import all_to_all, concurrent, many
 from aiperf.workloads.contract import Context, Size, Work, Workload
 from aiperf.workloads.shared.seeded import empty
 
+_MADE = count()
+"""Sides of batches that this process has made, the same number on every rank."""
+_JOIN = timedelta(minutes=5)
 __all__ = ["all_reduce", "all_to_all", "batches", "collective", "concurrent", "handover", "many", "sliced"]
 
 
@@ -200,19 +205,36 @@ def batches(
         raise ValueError("batches: a rank can be in one batch only")
     joined = backend_of(context, backend)
     context.process_group("gloo")
-    # Every rank takes part in the making of every group.
-    groups = [dist.new_group(batch, backend=joined) for batch in batches]
-    own = [group for group, batch in zip(groups, batches, strict=True) if context.rank in batch]
+    own = _gloo_batches(context, batches) if joined == "gloo" else _nccl_batches(context, batches)
     data = empty(context, (size // 4,), torch.float32)
     fill(data, "payload", context.seed)
     out = data.clone()
 
     def step() -> None:
         out.copy_(data)
-        for group in own:
-            dist.all_reduce(out, group=group)
+        for reduce in own:
+            reduce(out)
 
     return Workload(step, Work(bytes=float(size), items=1, item="messages"), outputs=lambda: {"out": out})
+
+
+def _gloo_batches(context: Context, batches: list[list[int]]) -> list[Callable[[Any], object]]:
+    """The all-reduce of this rank's batch, which its own ranks alone make: ``new_group`` has all ranks wait for each
+    other once for every batch, which takes the longer the more nodes there are."""
+    made = next(_MADE)
+    own = [batch for batch in batches if context.rank in batch]
+    if not own:
+        return []
+    keys = dist.PrefixStore(f"batches-{made}-{own[0][0]}", dist.distributed_c10d._get_default_store())
+    group = dist.ProcessGroupGloo(keys, own[0].index(context.rank), len(own[0]), _JOIN)
+    return [lambda out: group.allreduce([out]).wait()]
+
+
+def _nccl_batches(context: Context, batches: list[list[int]]) -> list[Callable[[Any], object]]:
+    # Every rank takes part in the making of every group.
+    groups = [dist.new_group(batch, backend="nccl") for batch in batches]
+    own = [group for group, batch in zip(groups, batches, strict=True) if context.rank in batch]
+    return [partial(dist.all_reduce, group=group) for group in own]
 
 
 def collective(
