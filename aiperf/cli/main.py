@@ -203,11 +203,15 @@ def entry() -> int:
     note = os.environ.pop(EXIT_NOTE_VARIABLE, "")
     code = _answered()
     if note and os.environ.get("SLURM_PROCID", "0") == "0":
-        # In place: in a full folder its table has what room there is.
-        place = os.O_WRONLY | os.O_CREAT
-        with contextlib.suppress(OSError), open(os.open(note, place, 0o644), "w", encoding="ascii") as file:
-            file.write(f"{int(code):<4}\n")
+        _note_exit(note, code)
     return code
+
+
+def _note_exit(path: str, code: int) -> None:
+    """Tell the job of which this is the head. The place of the code is there already, should its folder be full."""
+    place = os.O_WRONLY | os.O_CREAT
+    with contextlib.suppress(OSError), open(os.open(path, place, 0o644), "w", encoding="ascii") as file:
+        file.write(f"{int(code):<4}\n")
 
 
 def _answered() -> int:
