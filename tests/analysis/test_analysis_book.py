@@ -406,6 +406,10 @@ def test_a_row_that_gains_memory_is_answered_by_the_bytes_that_a_case_judges_bef
     )  # fmt: skip
     (answered,) = answer_rows(gains, [Cited("s", ("ch07/a",))], [peak, time])
     assert (answered.answer, answered.best) == ("not reproduced", peak)
+    less = found(1.9, 2.1, metric="peak_memory", unit="B", primary=False)
+    same = found(0.99, 1.01, "equivalent", metric="state_bytes", unit="B")
+    (answered,) = answer_rows(gains, [Cited("s", ("ch07/a",))], [less, same])
+    assert (answered.answer, answered.best) == ("not reproduced", same)
 
 
 def test_memory_says_nothing_of_a_row_that_gains_something_else() -> None:

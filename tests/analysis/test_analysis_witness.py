@@ -100,6 +100,12 @@ def test_a_side_is_held_against_the_other_one_in_the_same_pair_and_one_long_turn
     assert hidden_note(made, CASE, "before") is None
 
 
+def test_a_pair_in_which_the_other_side_hides_as_much_is_no_sign_against_one_side():
+    alike = [*pairs(after=2.3e-3, count=7), *pairs(before=2.3e-3, after=2.3e-3, count=1)]
+    assert hidden_note(pairs(after=2.3e-3, count=8), CASE, "after") is not None
+    assert hidden_note([replace(pair, index=i) for i, pair in enumerate(alike)], CASE, "after") is None
+
+
 def test_three_pairs_are_too_few_to_accuse_a_side():
     assert found(after=2.3e-3, count=3) == []
     assert found(after=2.3e-3, count=4) == ["after"]

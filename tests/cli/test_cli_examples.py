@@ -49,7 +49,10 @@ def test_the_shell_completes_commands_options_and_names(typed, offered, tmp_path
     }  # fmt: skip
     code = "import sys; sys.argv = ['aiperf']; from aiperf.cli.main import entry; sys.exit(entry())"
     done = subprocess.run([sys.executable, "-c", code], env=env, cwd=tmp_path, capture_output=True, text=True)
-    assert offered in done.stdout.split()
+    begun = typed.split()[-1]
+    found = done.stdout.split()
+    assert offered in found
+    assert all(name.startswith(begun) for name in found)
 
 
 @pytest.mark.parametrize("name", COMMANDS)

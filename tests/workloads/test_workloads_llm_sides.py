@@ -84,7 +84,9 @@ def test_a_context_that_is_sent_arrives_and_in_fp8_nearly():
         exact, ordered, near = (
             agreement.same_when_rounded(before, audit(side, seed=seed)).value for side in (sent, resharded, rounded)
         )
-        assert max(exact, ordered) < 1e-5
+        # One by one: the largest of two passes over what is no number.
+        assert exact < 1e-5
+        assert ordered < 1e-5
         assert 0.01 < near < 0.08
     once = rounded.outputs()["kv_0"].clone()
     rounded.step()
