@@ -11,12 +11,8 @@ from aiperf.paths import config_names, scenario_folder
 
 
 def offer(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
-    """What completes a word by some names; files are the shell's to complete."""
-
-    def offered(incomplete: str) -> list[str]:
-        return sorted({name for name in names() if name.startswith(incomplete)})
-
-    return offered
+    """What completes a word by some names, of which Typer keeps those that begin with it; files are the shell's."""
+    return lambda incomplete: sorted(set(names()))
 
 
 scenarios = offer(lambda: (path.stem for path in scenario_folder().rglob("*.yaml")))
