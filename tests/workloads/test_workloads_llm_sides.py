@@ -254,12 +254,14 @@ def test_a_switched_side_decodes_some_tokens_in_fp8_and_says_how_many(kv):
     assert switched.counters()["fp8_steps"] == steps, "each iteration starts anew"
 
 
-def test_a_margin_that_is_read_at_every_token_is_heeded_from_the_second_on():
-    shared = {"model": "small", "feed": "forced", "new_tokens": 32, "precision": "switched", "exit_share": 1.0}
+@pytest.mark.parametrize(("share", "steps"), [(1.0, [31, 24]), (0.0, [0, 0])])
+def test_a_margin_that_is_read_at_every_token_is_heeded_from_the_second_on(share, steps):
+    shared = {"model": "small", "feed": "forced", "new_tokens": 32, "precision": "switched", "exit_share": share}
     often, rarely = (_side(**shared, decide_every=every) for every in (1, 8))
     found = [audit(side, seed=3) for side in (often, rarely)]
-    assert [side.counters()["fp8_steps"] for side in (often, rarely)] == [31, 24]
-    assert agreement.disagreement(*found).value < 0.25
+    assert [side.counters()["fp8_steps"] for side in (often, rarely)] == steps
+    apart = agreement.same_when_rounded(*found)
+    assert (apart.passed and apart.value < 1e-3) == (share == 0)
 
 
 def test_a_comparison_of_rounded_sides_refuses_other_tokens_and_other_numbers():

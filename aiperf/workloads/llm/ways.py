@@ -93,8 +93,8 @@ class Ways:
         margins = generate.choose(model.forward(text, cache, every=True))[1][0, -asked.new_tokens :]
         pairs = zip(self._every(model), self._every(rounded), strict=True)
         enter = float(torch.quantile(precision.smoothed(margins), 1 - asked.exit_share))
-        if asked.exit_share == 1:
-            enter = 0.0  # all of them: rounding must not decide about the least clear one
+        # All of them or none: rounding must not decide about the least or the most clear one.
+        enter *= {0.0: 2.0, 1.0: 0.0}.get(asked.exit_share, 1.0)
         self._through = [
             precision.Switched(*pair, enter=enter, leave=enter / 2, every=asked.decide_every) for pair in pairs
         ]
