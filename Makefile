@@ -22,7 +22,7 @@ ALONE := $(patsubst %,tests/launch/test_launch_%.py,pair_times command command_e
 JOBS := $(shell echo $$(($$(nproc) + 1)))
 
 test: install
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not long" --durations 12 $(addprefix --ignore=,$(ALONE))
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "not long" --durations 12 $(addprefix --ignore=,$(ALONE))
 	$(BIN)/python -m pytest $(ALONE)
 
 # Rarer simulations of statistics, and the verdicts of all shipped reference runs but the small ones.

@@ -22,6 +22,22 @@ from aiperf.profilers.registry import statuses
 hypothesis.settings.register_profile("patient", deadline=None)
 hypothesis.settings.load_profile("patient")
 
+LONGEST = (
+    "cli/test_cli_serve.py",
+    "workloads/test_workloads_triton_interpreted.py",
+    "cli/test_cli_run.py",
+    "cli/test_cli_profile.py",
+    "api/test_api_pytest_plugin.py",
+    "workloads/test_workloads_serve_foreign_client.py",
+    "cli/test_cli_ab.py",
+    "workloads/test_workloads_serve.py",
+    "cli/test_cli_gate.py",
+    "launch/test_launch_standalone.py",
+    "recipes/test_recipes_checkouts.py",
+    "workloads/test_workloads_compile_process.py",
+    "workloads/test_workloads_cpu_pairs.py",
+)
+"""Files that take longest, by the clock; they are begun first, so that none of them is what the others wait for."""
 _WITH_REAL_TOOLS = ("test_recipes_real_tools.py", "test_profilers_scrub.py", "test_profilers_recover.py")
 
 
@@ -46,6 +62,13 @@ def pytest_configure() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # those of OpenBLAS always spin
     gc.set_threshold(50_000, 20, 20)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest (with --no-loadscope-reorder: xdist would begin with many small tests)."""
+    root = Path(__file__).resolve().parent
+    places = {root / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 def pytest_collection_finish() -> None:

@@ -16,6 +16,9 @@ from cli_user import SCENARIO, Typed, User, processes_with
 from aiperf.cli.main import entry
 from aiperf.host.placement import place
 from aiperf.recipes import cpu_choice
+from aiperf.store import reference
+from aiperf.store.history import History
+from aiperf.store.reference import reference_folder
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -23,6 +26,20 @@ def _a_short_look_for_quiet_cpus() -> Iterator[None]:
     """Which CPUs are quiet is looked for in each run of this process, for a third of a second unless shortened."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cpu_choice, "place", functools.partial(place, probe_seconds=0.01))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _the_projects_own_runs_are_read_once() -> Iterator[None]:
+    """Hundreds of records that no test changes, which each command about the book would read again."""
+    shipped, read = reference_folder(Path("nowhere")), reference.entries
+    remembered = functools.cache(functools.partial(read, shipped))
+
+    def entries(results: Path, *, scenario: str = "") -> History:
+        return remembered() if results == shipped and not scenario else read(results, scenario=scenario)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reference, "entries", entries)
         yield
 
 
