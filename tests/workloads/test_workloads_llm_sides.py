@@ -110,7 +110,7 @@ def test_layers_on_the_host_take_the_room_of_one_or_two_and_end():
                 found = vars(hosted[index])
                 assert all(torch.equal(found[name], weight) for name, weight in vars(layer).items())
         one = sum(weight.nbytes for weight in vars(model.layers[0]).values())
-        assert hosted.nbytes == one * (1 + ahead)
+        assert hosted._blocks.nbytes == one * (1 + ahead)
 
 
 def test_layers_are_drawn_one_by_one_on_their_way_to_the_host():

@@ -56,11 +56,13 @@ class Ways:
             self.facts = speculation.repeating(model, prompts, own, acceptance=asked.acceptance, count=asked.new_tokens)
             return
         spread = asked.draft_from == "spread"
-        draft, self.facts = speculation.tuned(
+        draft = model.only(self._few) if spread else model.first_layers(asked.draft_layers)
+        self.facts = speculation.tuned(
             model,
+            draft,
             prompts,
             (own, make_cache(asked, model.shape, **room)),
-            layers=self._few if spread else asked.draft_layers,
+            shared=self._few,
             acceptance=asked.acceptance,
             count=asked.new_tokens,
         )
@@ -130,7 +132,7 @@ class Ways:
             through.capture(self._asked.prompt_tokens)
         return through
 
-    def _compiled(self) -> grammar.Masks:
+    def _compiled(self) -> grammar.WalkedMasks | grammar.CompiledMasks:
         asked = self._asked
         states = grammar.records(asked.fields, seed=asked.context.seed)
         tokens = grammar.vocabulary(self._model.shape.vocab, states, seed=asked.context.seed)
@@ -166,8 +168,6 @@ class Ways:
             return tokens[:size], margins[:size]
         if asked.speculation == "none":
             return generate.greedy(self._model, group.first, group.cache, count=count, each=each)
-        if self._draft is not None:
-            self._draft.rewind(asked.prompt_tokens)
         tokens, margins, self.tally = speculation.speculate(
             self._model, self._context, group.cache, self._propose, count=count, ahead=asked.draft_tokens
         )
