@@ -129,7 +129,6 @@ class CompiledMasks:
         table = _next_states(grammar, tokens)
         self._next = torch.from_numpy(table).to(device)
         self._allowed = self._next >= 0
-        self._states = torch.zeros(1, dtype=torch.long, device=device)
 
     @property
     def nbytes(self) -> int:
