@@ -41,7 +41,8 @@ def test_words_have_the_numbers_of_the_library(name: str, words: tuple[str, ...]
     ("changed", "message"),
     [
         ({"issue": "scheduler"}, "may be stream, graph, device_graph"),
-        ({"issue": "stream", "queue": True}, "may be graph, scheduler"),
+        ({"issue": "stream", "queue": True}, "may be graph, scheduler, dynamic_parallelism"),
+        ({"issue": "dynamic_parallelism", "queue": True, "nodes": 25, "iterations": 82}, "2048 or less"),
         ({"issue": "stream", "decision": "while"}, "may be graph, conditional"),
         ({"issue": "conditional", "decision": "spawn"}, "may be stream, dynamic_parallelism, inline"),
         ({"issue": "stream", "refresh": "recapture"}, "issue graph"),
@@ -127,6 +128,7 @@ def test_launches_and_waits_of_the_host_are_counted_by_construction() -> None:
     assert counts(issue="graph", sync="each") == (10, 11)
     assert counts(issue="device_graph", sync="each") == (1, 1)
     assert counts(issue="scheduler", queue=True) == (1, 1)
+    assert counts(issue="dynamic_parallelism", queue=True) == (1, 1)
     assert counts(issue="graph", decision="if", taken=0.5) == (15, 11)
     assert counts(issue="conditional", decision="if") == (10, 1)
     assert counts(issue="conditional", decision="while") == (1, 1)

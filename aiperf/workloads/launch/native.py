@@ -35,6 +35,9 @@ _CHAIN_ISSUES: Mapping[str, tuple[str, ...]] = {
     "switch": ("stream", "graph", "conditional"),
     "spawn": ("stream", "dynamic_parallelism", "inline"),
 }
+_QUEUE_ISSUES = ("graph", "scheduler", "dynamic_parallelism")
+_PENDING = 2048
+"""Launches that a device holds for kernels that launch, by default."""
 _FLAGS = ("-std=c++17", "-O3", "-rdc=true", "-shared", "-Xcompiler", "-fPIC", "-lcudadevrt")
 
 
@@ -75,7 +78,7 @@ class LaunchRequest:
 
     def check(self) -> None:
         """Raises ValueError for a mixture that the library does not have."""
-        allowed = ("graph", "scheduler") if self.queue else _CHAIN_ISSUES[self.decision]
+        allowed = _QUEUE_ISSUES if self.queue else _CHAIN_ISSUES[self.decision]
         if self.issue not in allowed:
             what = "queue" if self.queue else f"decision {self.decision}"
             raise ValueError(f"{what} with issue {self.issue} is not there; issue may be {', '.join(allowed)}")
@@ -85,6 +88,8 @@ class LaunchRequest:
             raise ValueError(f"taken is {self.taken}; it is a share between 0 and 1")
         if self.refresh != "none" and (self.issue, self.decision, self.queue) != ("graph", "none", False):
             raise ValueError("refresh is for a plain chain with issue graph")
+        if self.queue and self.issue == "dynamic_parallelism" and self.nodes * self.iterations > _PENDING:
+            raise ValueError(f"nodes times iterations must be {_PENDING} or less: a device holds no more launches")
         if self.n % (2 * _SIZES):
             raise ValueError(f"n is {self.n}; it must be a multiple of {2 * _SIZES}")
 
@@ -146,6 +151,7 @@ class LaunchRequest:
     def counts(self) -> dict[str, float]:
         """Launches and waits of the host in one step, by construction; the wait at its end included."""
         once = self.issue in ("device_graph", "scheduler") or (self.decision, self.issue) == ("while", "conditional")
+        once = once or (self.queue and self.issue == "dynamic_parallelism")
         decides = self.decision != "none" and self.issue in ("stream", "graph")
         each = {"none": self.nodes, "if": 2 + self.taken, "switch": 3, "spawn": 1 + self.children, "while": 1}
         graph_each = {"none": 1, "if": 1 + self.taken, "switch": 2, "while": 1}

@@ -52,7 +52,8 @@ def graph(
     ``copies`` adds a copy of ``n`` floats from pinned memory to each chain, behind or beside it (``fork_join``).
     ``refresh``: each chain has another length (n, 7/8, 6/8, 5/8 n), and the graph follows. ``device_graph`` launches
     itself again from its last kernel. ``queue``: each iteration is an item with ``n`` floats of its own, picked by the
-    host or by a kernel that launches the item's graph and itself (``scheduler``). ``decision``, by data that a first
+    host, by a kernel that launches the item's graph and itself (``scheduler``), or by one that launches every kernel of
+    every item (``dynamic_parallelism``). ``decision``, by data that a first
     kernel writes: ``if`` (one more kernel in a share ``taken`` of the iterations), ``switch`` (one of ``width``
     kernels), ``while`` (the chain until the data say stop), ``spawn`` (``children`` kernels square a part of x). The
     host reads the data and launches (``stream``, ``graph``), a conditional node acts on them, or a kernel launches
