@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <vector>
 
-enum Issue { STREAM, GRAPH, DEVICE_GRAPH, SCHEDULER, CONDITIONAL, DYNAMIC, INLINE };
+enum Issue { STREAM, GRAPH, DEVICE_GRAPH, SCHEDULER, CONDITIONAL, DYNAMIC, INLINE, TAIL, FIRE_AND_FORGET };
 enum Sync { AT_END, EACH_CHAIN, EACH_KERNEL };
 enum Refresh { NONE, RECAPTURE, EXEC_UPDATE, GRAPH_PER_SIZE };
 enum Decision { NO_DECISION, IF, WHILE, SWITCH, SPAWN };
@@ -70,6 +70,11 @@ __global__ void claim_items(State* state, int32_t items, cudaGraphExec_t work) {
   state->item = item;
   cudaGraphLaunch(work, cudaStreamGraphTailLaunch);
   cudaGraphLaunch(cudaGetCurrentGraphExec(), cudaStreamGraphTailLaunch);
+}
+
+// Launches another graph: when this one has ended, or at once, beside what follows here.
+__global__ void launch_other(cudaGraphExec_t other, bool at_once) {
+  cudaGraphLaunch(other, at_once ? cudaStreamGraphFireAndForget : cudaStreamGraphTailLaunch);
 }
 
 __device__ int32_t decided(const Plan& p, int32_t turn) {
@@ -160,6 +165,13 @@ struct Runner {
       instantiate(captured([&](cudaStream_t s) { item_chain(s); }), true);
       instantiate(captured([&](cudaStream_t s) { claim_items<<<1, 1, 0, s>>>(state, p.iterations, execs[0]); }), true);
     }
+    if (p.issue == TAIL || p.issue == FIRE_AND_FORGET) {
+      instantiate(captured([&](cudaStream_t s) { second_chain(s); }), true);
+      instantiate(captured([&](cudaStream_t s) {
+        launch_other<<<1, 1, 0, s>>>(execs[0], p.issue == FIRE_AND_FORGET);
+        chain(s, p.n, false);
+      }), true);
+    }
     if (p.issue == CONDITIONAL) open_conditional();
     TRY(cudaDeviceSynchronize());
   }
@@ -216,6 +228,12 @@ struct Runner {
       if (p.sync == EACH_KERNEL && p.issue == STREAM) TRY(cudaStreamSynchronize(s));
     }
     if (p.host && p.fork_join) TRY(cudaStreamWaitEvent(s, joined, 0));
+  }
+
+  // The chain into an array of its own; it leaves the count of iterations alone.
+  void second_chain(cudaStream_t s) {
+    for (int32_t k = 0; k < p.nodes; ++k)
+      link_kernel<<<blocks(p.n), BLOCK, 0, s>>>(p.x, p.staged, p.n, k == 0, false, state, nullptr);
   }
 
   void item_chain(cudaStream_t s) {
@@ -332,6 +350,7 @@ struct Runner {
       return TRY(cudaGraphLaunch(execs[0], s));
     }
     if (p.issue == STREAM) return chain(s, p.n, false);
+    if (p.issue == TAIL || p.issue == FIRE_AND_FORGET) return TRY(cudaGraphLaunch(execs[1], s));
     refreshed(s, turn);
   }
 
