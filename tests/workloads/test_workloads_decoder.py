@@ -147,7 +147,8 @@ def test_speculation_chooses_what_greedy_decoding_chooses_and_accepts_as_often_a
     model, prompt, count = draw(shape, seed=1, max_tokens=160), _prompts(1), 96
     room = caches.Room(4, 1, 4, 16, 160)
     both = caches.Contiguous(room), caches.Contiguous(room)
-    draft, facts = speculation.tuned(model, prompt, both, layers=1, acceptance=acceptance, count=count)
+    draft = model.first_layers(1)
+    facts = speculation.tuned(model, draft, prompt, both, shared=[0], acceptance=acceptance, count=count)
     assert facts["acceptance_set"] == pytest.approx(acceptance, abs=0.1)
     first = choose(prefill(model, prompt, both[0]))[0]
     tokens, margins = greedy(model, first, both[0], count=count)
@@ -170,7 +171,8 @@ def test_layers_of_the_model_itself_propose_in_its_own_cache(which, ahead):
     model, prompt, count = draw(shape, seed=1, max_tokens=160), _prompts(1), 64
     room = caches.Room(4, 1, 4, 16, 160)
     both = caches.Contiguous(room), caches.Contiguous(room)
-    _, facts = speculation.tuned(model, prompt, both, layers=which, acceptance=0.7, count=count)
+    draft = model.only(which)
+    facts = speculation.tuned(model, draft, prompt, both, shared=which, acceptance=0.7, count=count)
     assert facts["acceptance_set"] == pytest.approx(0.7, abs=0.1)
     first = choose(prefill(model, prompt, both[0]))[0]
     tokens, margins = greedy(model, first, both[0], count=count)

@@ -41,13 +41,16 @@ def test_words_have_the_numbers_of_the_library(name: str, words: tuple[str, ...]
     ("changed", "message"),
     [
         ({"issue": "scheduler"}, "may be stream, graph, device_graph"),
-        ({"issue": "stream", "queue": True}, "may be graph, scheduler"),
+        ({"issue": "stream", "queue": True}, "may be graph, scheduler, dynamic_parallelism"),
+        ({"issue": "dynamic_parallelism", "queue": True, "nodes": 25, "iterations": 82}, "2048 or less"),
         ({"issue": "stream", "decision": "while"}, "may be graph, conditional"),
         ({"issue": "conditional", "decision": "spawn"}, "may be stream, dynamic_parallelism, inline"),
         ({"issue": "stream", "refresh": "recapture"}, "issue graph"),
         ({"decision": "if", "taken": 1.5}, "between 0 and 1"),
         ({"decision": "switch", "width": 0}, "1 or more"),
         ({"n": 60}, "multiple of 8"),
+        ({"issue": "tail", "copies": True}, "where copies would go"),
+        ({"issue": "tail", "decision": "if"}, "may be stream, graph, conditional"),
     ],
 )
 def test_what_the_library_does_not_have_is_refused_with_what_it_has(changed: dict[str, Any], message: str) -> None:
@@ -124,9 +127,10 @@ def test_launches_and_waits_of_the_host_are_counted_by_construction() -> None:
 
     assert counts(issue="stream") == (30, 1)
     assert counts(issue="stream", sync="kernel") == (30, 31)
-    assert counts(issue="graph", sync="each") == (10, 11)
+    assert counts(issue="graph", sync="each") == counts(issue="tail", sync="each") == (10, 11)
     assert counts(issue="device_graph", sync="each") == (1, 1)
     assert counts(issue="scheduler", queue=True) == (1, 1)
+    assert counts(issue="dynamic_parallelism", queue=True) == (1, 1)
     assert counts(issue="graph", decision="if", taken=0.5) == (15, 11)
     assert counts(issue="conditional", decision="if") == (10, 1)
     assert counts(issue="conditional", decision="while") == (1, 1)
@@ -137,6 +141,9 @@ def test_launches_and_waits_of_the_host_are_counted_by_construction() -> None:
 def test_both_sides_of_a_decision_count_the_same_work() -> None:
     sides = [asked(decision="if", issue=issue).work() for issue in ("stream", "graph", "conditional")]
     assert sides[0] == sides[1] == sides[2]
+    one, behind, beside = (asked(issue=issue).work() for issue in ("graph", "tail", "fire_and_forget"))
+    assert behind == beside
+    assert (behind.bytes, behind.items) == (2 * one.bytes, 2 * one.items)
     assert asked(refresh="recapture").work() == asked(refresh="exec_update").work()
     assert asked(copies=True).work().bytes == asked().work().bytes + 8 * 64 * 4
 

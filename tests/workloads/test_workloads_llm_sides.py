@@ -14,7 +14,7 @@ from cpu_pairs import audit
 from aiperf.workloads.contract import Context
 from aiperf.workloads.decoder import caches, generate, offload, precision
 from aiperf.workloads.decoder.model import draw
-from aiperf.workloads.llm import agreement
+from aiperf.workloads.llm import agreement, requantised
 from aiperf.workloads.llm import workload as llm
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -110,7 +110,7 @@ def test_layers_on_the_host_take_the_room_of_one_or_two_and_end():
                 found = vars(hosted[index])
                 assert all(torch.equal(found[name], weight) for name, weight in vars(layer).items())
         one = sum(weight.nbytes for weight in vars(model.layers[0]).values())
-        assert hosted.nbytes == one * (1 + ahead)
+        assert hosted._blocks.nbytes == one * (1 + ahead)
 
 
 def test_layers_are_drawn_one_by_one_on_their_way_to_the_host():
@@ -231,7 +231,7 @@ def test_decoding_switches_by_the_smoothed_margin_every_eight_tokens_and_back_be
         return SimpleNamespace(forward=forward)
 
     used: list[int] = []
-    switched = precision.Switched(model(0), model(1), enter=3.0, leave=1.0)
+    switched = precision.Switched(model(0), model(1), enter=3.0, leave=1.0, every=8, newest=0.2)
     for _ in range(40):
         switched.forward(torch.zeros(1, 1), caches.Nothing())
     assert used == [0] * 8 + [1] * 24 + [0] * 8, "two stays above the lower bound, nothing does not"
@@ -264,6 +264,87 @@ def test_a_margin_that_is_read_at_every_token_is_heeded_from_the_second_on(share
     assert (apart.passed and apart.value < 1e-3) == (share == 0)
 
 
+def _states(margins: list[float], **how: float) -> tuple[list[int], int]:
+    """Which model each token went through, and how often that changed."""
+    given, used = iter(margins), []
+
+    def model(number: int) -> SimpleNamespace:
+        def forward(tokens, cache):
+            used.append(number)
+            return torch.tensor([[[next(given), 0.0, -9.0]]])
+
+        return SimpleNamespace(forward=forward)
+
+    switched = precision.Switched(model(0), model(1), every=1, **how)
+    for _ in margins:
+        switched.forward(torch.zeros(1, 1), caches.Nothing())
+    return used, switched.switches
+
+
+_SINGLE = {"enter": 2.0, "leave": 2.0, "newest": 1.0}
+_SMOOTHED = {"enter": 2.0, "leave": 1.0, "newest": 0.2}
+
+
+@pytest.mark.parametrize("how", [_SINGLE, _SMOOTHED], ids=["single", "smoothed"])
+def test_a_margin_that_only_rises_ends_in_few_bits_and_one_that_only_falls_as_computed(how):
+    rising = torch.linspace(0.0, 4.0, 40).tolist() + [4.0] * 20
+    used, switches = _states(rising, **how)
+    assert (used[0], used[-1], switches) == (0, 1, 1)
+    used, switches = _states(sorted(rising, reverse=True), **how)
+    assert (used[1], used[-1], switches) == (1, 0, 2)
+
+
+def test_a_single_threshold_follows_every_margin_and_a_smoothed_one_does_not():
+    scattered = [4.0, 0.5] * 20
+    assert _states(scattered, **_SINGLE)[0] == [0] + [1, 0] * 19 + [1]
+    assert _states(scattered, **_SMOOTHED)[0] == [0] + [1] * 39
+
+
+@torch.inference_mode()
+def test_keys_and_values_that_change_to_few_bits_are_those_that_were_always_in_them():
+    room = caches.Room(2, 1, 2, 32, 16)
+    changing = requantised.RequantisedKv(room, bits=8, group=32)
+    rounded, exact = caches.Quantised(room, bits=8), caches.Contiguous(room)
+    source = torch.Generator().manual_seed(1)
+
+    def extend(count: int) -> list[list[torch.Tensor]]:
+        parts = [torch.randn(2, 1, 2, count, 32, generator=source) for _ in range(2)]
+        found = [[torch.stack(each.extend(i, *parts[i])) for i in range(2)] for each in (changing, rounded, exact)]
+        for each in (changing, rounded, exact):
+            each.advance(count)
+        return found
+
+    now, _, floats = extend(9)
+    assert all(map(torch.equal, now, floats))
+    as_computed = changing.nbytes
+    changing.change(True)
+    assert changing.nbytes == rounded.nbytes < as_computed, "the floats are gone"
+    now, few, floats = extend(1)
+    assert all(map(torch.equal, now, few))
+    assert not any(map(torch.equal, now, floats))
+    changing.change(False)
+    now, few, floats = extend(1)
+    assert all(torch.equal(a[..., :-1, :], b[..., :-1, :]) for a, b in zip(now, few, strict=True))
+    assert all(torch.equal(a[..., -1, :], b[..., -1, :]) for a, b in zip(now, floats, strict=True))
+    assert changing.length == 11
+    changing.change(True)
+    changing.truncate(0)
+    assert changing.nbytes == as_computed, "an emptied cache begins with floats"
+
+
+def test_a_smoothed_margin_switches_keys_and_values_less_often_than_a_single_threshold():
+    shared = {"model": "small", "feed": "forced", "phase": "both", "new_tokens": 32}
+    few = {"kv_bits": 8, "precision": "switched_kv", "decide_every": 1}
+    exact, single, smoothed = (_side(**shared, **p) for p in ({}, {**few, "switching": "single"}, few))
+    before, after, calm = (audit(side, seed=3) for side in (exact, single, smoothed))
+    assert single.counters()["switches"] > 3 * smoothed.counters()["switches"] > 0
+    assert 0 < single.counters()["few_bits_steps"] < 32
+    for found in (after, calm):
+        assert 0 < agreement.same_when_rounded(before, found).value < 0.02
+        assert np.array_equal(before["logits"][:, 0], found["logits"][:, 0]), "the first token is exact"
+    assert np.array_equal(audit(single, seed=3)["logits"], after["logits"]), "each iteration starts anew"
+
+
 def test_a_comparison_of_rounded_sides_refuses_other_tokens_and_other_numbers():
     side = _side(phase="prefill", decoding=2, prompt_tokens=20, prefill_chunk=5)
     before = audit(side, seed=11)
@@ -290,6 +371,9 @@ def test_a_comparison_of_rounded_sides_refuses_other_tokens_and_other_numbers():
         ({"weights": "host", "kv": "static"}, "no static kv"),
         ({"precision": "switched", "feed": "forced", "sequences": 2}, "one sequence"),
         ({"decide_every": 0}, "decide_every is 0"),
+        ({"switching": "single", "feed": "forced"}, "needs precision switched"),
+        ({"precision": "switched_kv", "feed": "forced", "phase": "both"}, "needs phase both, and kv_bits"),
+        ({"precision": "switched_kv", "feed": "forced", "kv_bits": 8}, "needs phase both, and kv_bits"),
     ],
     ids=str,
 )

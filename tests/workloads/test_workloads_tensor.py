@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,10 @@ def sigmoid(v: Any) -> Any:
     return 1 / (1 + np.exp(-v))
 
 
+def gelu(v: Any) -> Any:
+    return v / 2 * (1 + np.vectorize(math.erf)(v / np.sqrt(2)))
+
+
 def normed(x: Any, weight: Any, bias: Any) -> Any:
     return (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5) * weight + bias
 
@@ -53,6 +58,7 @@ TRUTHS: dict[str, Any] = {
     "softmax": lambda x: np.exp(x) / np.exp(x).sum(1, keepdims=True),
     "layer_norm": normed,
     "norm_dropout_residual": lambda x, residual, kept, weight, bias: normed(x, weight, bias) * kept + residual,
+    "linear_gelu_dropout": lambda x, kept, weight, bias: gelu(x @ weight.T + bias) * kept,
     "gated_activation": lambda x, gate: x * sigmoid(1.702 * x) * np.maximum(gate, 0) ** 2,
     "modulo_lookup": lambda table: np.resize(table, SMALL["n"]),
     "mul_add_relu": lambda x, y: np.maximum(x / 2 + y, 0),
@@ -66,6 +72,12 @@ def test_an_expression_is_what_its_name_says(op: Any) -> None:
     assert workload.reference is not None
     inputs = {name: array.numpy().astype(np.float64) for name, array in workload.inputs().items()}
     assert np.allclose(workload.reference()["out"].numpy(), TRUTHS[op](**inputs), rtol=1e-9, atol=1e-12)
+
+
+def test_a_matrix_is_charged_once_and_its_product_for_every_row() -> None:
+    work = tensor.op(Context(seed=6), op="linear_gelu_dropout", n=320, cols=32).work
+    assert work.bytes == 4 * (3 * 320 + 32 * 32)
+    assert work.flops == 320 * (7 + 2 * 32)
 
 
 def test_the_mask_of_a_dropout_also_scales_what_it_keeps() -> None:

@@ -6,8 +6,9 @@ What must not live here: attention, the model, which cache a side uses.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -40,44 +41,23 @@ def _has_rule(device: Any, dtype: Any) -> bool:
     return str(device).startswith("cuda") and bool(dtype.itemsize == 2)
 
 
-class Cache(Protocol):
-    """Keys and values as [batch, kv_heads, tokens, head_dim], by layer."""
+class Cache:
+    """Keys and values as [batch, kv_heads, tokens, head_dim], by layer. This one knows its length on the host."""
 
-    length: int
-    """Tokens that each sequence has in the cache."""
+    _parts: Sequence[Any] = ()
+    """What it holds memory in."""
+
+    def __init__(self, device: Any = "cpu", dtype: Any = torch.float32) -> None:
+        self.device, self.dtype = device, dtype
+        self.length = 0
+        """Tokens that each sequence has in the cache."""
 
     def rows(self, count: int) -> Any:
         """Positions of the next ``count`` tokens."""
-
-    def mask(self, count: int) -> Any:
-        """Which keys each of the next ``count`` tokens sees, or None: all, or those up to its own."""
-
-    def extend(self, layer: int, k: Any, v: Any) -> tuple[Any, Any]:
-        """Keep new tokens of a layer; all of its keys and values, the new ones included."""
-
-    def advance(self, count: int) -> None:
-        """Every layer has been extended by ``count`` tokens."""
-
-    def truncate(self, length: int) -> None:
-        """Forget all but the first ``length`` tokens."""
-
-    @property
-    def nbytes(self) -> int:
-        """Memory that is reserved."""
-
-
-class CountedCache:
-    """What all caches share that know their length on the host."""
-
-    def __init__(self) -> None:
-        self.length = 0
-
-    def rows(self, count: int) -> Any:
-        """The next positions."""
         return slice(self.length, self.length + count)
 
     def mask(self, count: int) -> Any:
-        """None where one token sees all keys, or the first tokens see what is causal."""
+        """Which keys each of the next ``count`` tokens sees, or None: all, or those up to its own."""
         if count == 1 or not self.length:
             return None
         if _has_rule(self.device, self.dtype):
@@ -86,22 +66,26 @@ class CountedCache:
             return causal_lower_right(count, self.length + count)  # the fused kernel's rule; it takes no other mask
         return torch.ones(count, self.length + count, dtype=torch.bool, device=self.device).tril(self.length)
 
-    device: Any = "cpu"
-    dtype: Any = torch.float32
+    def extend(self, layer: int, k: Any, v: Any) -> tuple[Any, Any]:
+        """Keep new tokens of a layer; all of its keys and values, the new ones included."""
+        raise NotImplementedError
 
     def advance(self, count: int) -> None:
-        """Count them."""
+        """Every layer has been extended by ``count`` tokens."""
         self.length += count
 
     def truncate(self, length: int) -> None:
-        """What lies past it is overwritten."""
+        """Forget all but the first ``length`` tokens; they are overwritten."""
         self.length = length
 
+    @property
+    def nbytes(self) -> int:
+        """Memory that is reserved."""
+        return sum(int(part.nbytes) for part in self._parts)
 
-class Nothing(CountedCache):
+
+class Nothing(Cache):
     """Keeps nothing: whoever decodes passes all tokens each time."""
-
-    nbytes = 0
 
     def extend(self, layer: int, k: Any, v: Any) -> tuple[Any, Any]:
         """The new tokens are all."""
@@ -111,13 +95,13 @@ class Nothing(CountedCache):
         """Nothing is kept."""
 
 
-class Contiguous(CountedCache):
+class Contiguous(Cache):
     """One block for each sequence, as long as the longest that it may become."""
 
     def __init__(self, room: Room) -> None:
-        super().__init__()
-        self.device, self.dtype = room.device, room.dtype
+        super().__init__(room.device, room.dtype)
         self._kv = room.empty(2, room.layers, room.batch, room.kv_heads, room.tokens, room.head_dim)
+        self._parts = (self._kv,)
 
     def extend(self, layer: int, k: Any, v: Any) -> tuple[Any, Any]:
         """Written behind the others; views of what is filled."""
@@ -125,11 +109,6 @@ class Contiguous(CountedCache):
         self._kv[0, layer, :, :, self.length : end] = k
         self._kv[1, layer, :, :, self.length : end] = v
         return self._kv[0, layer, :, :, :end], self._kv[1, layer, :, :, :end]
-
-    @property
-    def nbytes(self) -> int:
-        """The whole block."""
-        return int(self._kv.nbytes)
 
     @property
     def kv(self) -> Any:
@@ -170,7 +149,7 @@ class Static(Contiguous):
         self.position.fill_(length)
 
 
-class Paged(CountedCache):
+class Paged(Cache):
     """Pages of ``page`` tokens from one pool, found by a block table; a sequence takes a page when it needs it.
 
     The pages of a pool are handed out in a shuffled order, as they would lie after requests came and went. Reading
@@ -178,8 +157,8 @@ class Paged(CountedCache):
     """
 
     def __init__(self, room: Room, *, page: int, seed: int = 0) -> None:
-        super().__init__()
-        self.device, self.dtype, self._page = room.device, room.dtype, page
+        super().__init__(room.device, room.dtype)
+        self._page = page
         pages = room.batch * -(-room.tokens // page)
         self._pool = room.empty(2, room.layers, pages, room.kv_heads, page, room.head_dim)
         order = torch.randperm(pages, generator=torch.Generator().manual_seed(seed))
@@ -224,7 +203,7 @@ class Paged(CountedCache):
         return int(self._pool[:, :, :1].nbytes * pages)
 
 
-class Windowed(CountedCache):
+class Windowed(Cache):
     """The newest ``window`` tokens, and those of one pass; each token sees the window that ends with itself.
 
     The block has ``spare`` places more, so that what has just left the window is overwritten only when the block is
@@ -232,11 +211,12 @@ class Windowed(CountedCache):
     """
 
     def __init__(self, room: Room, *, window: int, spare: int) -> None:
-        super().__init__()
+        super().__init__(room.device)
         if window < 1:
             raise ValueError(f"a window has 1 token or more, not {window}")
-        self.device, self._window = room.device, window
+        self._window = window
         self._kv = room.empty(2, room.layers, room.batch, room.kv_heads, window + spare, room.head_dim)
+        self._parts = (self._kv,)
         self._start = 0
         """Position of the block's first token."""
 
@@ -279,21 +259,16 @@ class Windowed(CountedCache):
             raise ValueError(f"the window before token {length} is not kept any more")
         self.length, self._start = length, self._start if length else 0
 
-    @property
-    def nbytes(self) -> int:
-        """The whole block."""
-        return int(self._kv.nbytes)
 
-
-class Quantised(CountedCache):
+class Quantised(Cache):
     """Each value in 8 or 4 bits, with a scale and a smallest value for each group of neighbours in a head.
 
     Reading turns all tokens back into floats by a pass of its own, as an attention kernel that knows no codes needs.
     """
 
     def __init__(self, room: Room, *, bits: int, group: int = 32) -> None:
-        super().__init__()
-        self.device, self._bits, self._dtype = room.device, bits, room.dtype
+        super().__init__(room.device)
+        self._bits, self._dtype = bits, room.dtype
         self._group = min(group, room.head_dim)
         if bits not in (4, 8) or room.head_dim % self._group or room.head_dim % 2:
             raise ValueError(f"keys and values are kept in 4 or 8 bits, heads of a multiple of {self._group} values")
@@ -301,6 +276,7 @@ class Quantised(CountedCache):
         self._codes = room.empty(*shape, room.head_dim * bits // 8, dtype=torch.uint8)
         groups = room.head_dim // self._group
         self._scale, self._least = (room.empty(*shape, groups, 1) for _ in range(2))
+        self._parts = (self._codes, self._scale, self._least)
 
     def extend(self, layer: int, k: Any, v: Any) -> tuple[Any, Any]:
         """The new tokens are rounded and kept; all tokens as floats."""
@@ -308,7 +284,7 @@ class Quantised(CountedCache):
         new, filled = slice(self.length, end), slice(end)
         found = []
         for which, values in enumerate((k, v)):
-            codes, scale, least = (a[which, layer] for a in (self._codes, self._scale, self._least))
+            codes, scale, least = (a[which, layer] for a in self._parts)
             packed = self._rounded(values)
             for into, part in zip((codes, scale, least), packed, strict=True):
                 into[:, :, new] = part
@@ -332,22 +308,17 @@ class Quantised(CountedCache):
         grouped = codes.unflatten(-1, (-1, self._group)).to(self._dtype)
         return torch.addcmul(least, grouped, scale).flatten(-2)
 
-    @property
-    def nbytes(self) -> int:
-        """Codes, scales and smallest values."""
-        return int(self._codes.nbytes + self._scale.nbytes + self._least.nbytes)
 
-
-class RecentExact(CountedCache):
+class RecentExact(Cache):
     """Few bits for older tokens, the newest ``recent`` as they were computed, those of one pass among them."""
 
     def __init__(self, older: Quantised, newest: Windowed) -> None:
-        super().__init__()
-        self.device, self._older, self._newest = older.device, older, newest
+        super().__init__(older.device)
+        self._parts = (older, newest)
 
     def extend(self, layer: int, k: Any, v: Any) -> tuple[Any, Any]:
         """Kept twice; all tokens as floats, the newest exact."""
-        rounded, exact = self._older.extend(layer, k, v), self._newest.extend(layer, k, v)
+        rounded, exact = (part.extend(layer, k, v) for part in self._parts)
         both = (
             torch.cat((old[:, :, : old.shape[2] - new.shape[2]], new), dim=2)
             for old, new in zip(rounded, exact, strict=True)
@@ -357,16 +328,11 @@ class RecentExact(CountedCache):
     def advance(self, count: int) -> None:
         """Both."""
         super().advance(count)
-        self._older.advance(count)
-        self._newest.advance(count)
+        for part in self._parts:
+            part.advance(count)
 
     def truncate(self, length: int) -> None:
         """Both. Raises ValueError where what would be the newest is not kept exactly any more."""
         super().truncate(length)
-        self._older.truncate(length)
-        self._newest.truncate(length)
-
-    @property
-    def nbytes(self) -> int:
-        """Both."""
-        return self._older.nbytes + self._newest.nbytes
+        for part in self._parts:
+            part.truncate(length)

@@ -26,12 +26,11 @@ def prefill(
     """Fill the emptied cache with the prompts; logits [batch, vocab] after their last token. ``between`` is called
     after every piece."""
     cache.truncate(0)
-    logits = None
     for piece in chunks(prompts, chunk):
         logits = model.forward(piece, cache)
         if between is not None:
             between()
-    return logits[:, -1]  # type: ignore[index]
+    return logits[:, -1]
 
 
 def _nothing() -> None:
@@ -45,13 +44,19 @@ def choose(logits: Any) -> tuple[Any, Any]:
 
 
 def greedy(
-    model: Decoder, first: Any, cache: Cache, *, count: int, each: Callable[[], object] = _nothing
+    model: Decoder,
+    first: Any,
+    cache: Cache,
+    *,
+    count: int,
+    each: Callable[[], object] = _nothing,
+    pick: Callable[[Any], tuple[Any, Any]] = choose,
 ) -> tuple[Any, Any]:
-    """``count`` tokens after ``first`` [batch], each chosen from a pass over the one before; tokens and margins as
+    """``count`` tokens after ``first`` [batch], each picked from a pass over the one before; tokens and margins as
     [batch, count]. ``each`` is called after every pass."""
     tokens, margins = [], []
     for _ in range(count):
-        first, margin = choose(model.forward(first[:, None], cache)[:, -1])
+        first, margin = pick(model.forward(first[:, None], cache)[:, -1])
         tokens.append(first)
         margins.append(margin)
         each()

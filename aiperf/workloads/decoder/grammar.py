@@ -5,16 +5,17 @@ What must not live here: the model, what else chooses tokens.
 
 from __future__ import annotations
 
+import functools
 import random
 import string
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 
 from aiperf.workloads.decoder.caches import Cache
-from aiperf.workloads.decoder.generate import choose
+from aiperf.workloads.decoder.generate import choose, greedy
 from aiperf.workloads.decoder.model import Decoder
 
 Automaton = list[dict[str, int]]
@@ -91,42 +92,22 @@ def after(grammar: Automaton, state: int, token: str) -> int | None:
     return at
 
 
-class Masks(Protocol):
-    """Which tokens each sequence of a batch may take next."""
-
-    def restart(self, batch: int) -> None:
-        """All sequences at the start of the grammar."""
-
-    def allowed(self) -> Any:
-        """[batch, vocab], true where a token may follow."""
-
-    def take(self, tokens: Any) -> None:
-        """Each sequence [batch] took an allowed token."""
-
-
 class WalkedMasks:
     """Every token of the vocabulary walks through the automaton, for every sequence and step; with ``remember`` once
     for each state that is met."""
 
     def __init__(self, grammar: Automaton, tokens: Sequence[str], device: Any, *, remember: bool = False) -> None:
         self._grammar, self._tokens, self._device = grammar, tokens, device
-        self._known: dict[int, Any] | None = {} if remember else None
+        self._mask = functools.cache(self._walked) if remember else self._walked
         self._states: list[int] = []
 
     def restart(self, batch: int) -> None:
         """All at state 0."""
         self._states = [0] * batch
 
-    def _walk(self, state: int) -> Any:
+    def _walked(self, state: int) -> Any:
         allowed = [after(self._grammar, state, token) is not None for token in self._tokens]
         return torch.tensor(allowed, device=self._device)
-
-    def _mask(self, state: int) -> Any:
-        if self._known is None:
-            return self._walk(state)
-        if state not in self._known:
-            self._known[state] = self._walk(state)
-        return self._known[state]
 
     def allowed(self) -> Any:
         """Made on the host and moved to the device."""
@@ -148,7 +129,6 @@ class CompiledMasks:
         table = _next_states(grammar, tokens)
         self._next = torch.from_numpy(table).to(device)
         self._allowed = self._next >= 0
-        self._states = torch.zeros(1, dtype=torch.long, device=device)
 
     @property
     def nbytes(self) -> int:
@@ -189,17 +169,20 @@ def _next_states(grammar: Automaton, tokens: Sequence[str]) -> Any:
 
 
 def constrained(
-    model: Decoder, first: Any, cache: Cache, masks: Masks, *, count: int, each: Callable[[], object]
+    model: Decoder,
+    first: Any,
+    cache: Cache,
+    masks: WalkedMasks | CompiledMasks,
+    *,
+    count: int,
+    each: Callable[[], object],
 ) -> tuple[Any, Any]:
-    """``count`` tokens after ``first`` [batch], each the most likely of those that ``masks`` allow; tokens and margins
-    as [batch, count]. ``each`` is called after every pass."""
+    """``greedy``, of the tokens that ``masks`` allow."""
+
+    def pick(logits: Any) -> tuple[Any, Any]:
+        chosen, margin = choose(logits.masked_fill(~masks.allowed(), _BANNED))
+        masks.take(chosen)
+        return chosen, margin
+
     masks.restart(len(first))
-    tokens, margins = [], []
-    for _ in range(count):
-        logits = model.forward(first[:, None], cache)[:, -1]
-        first, margin = choose(logits.masked_fill(~masks.allowed(), _BANNED))
-        masks.take(first)
-        tokens.append(first)
-        margins.append(margin)
-        each()
-    return torch.stack(tokens, dim=1), torch.stack(margins, dim=1)
+    return greedy(model, first, cache, count=count, each=each, pick=pick)

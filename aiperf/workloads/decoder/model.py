@@ -5,8 +5,9 @@ What must not live here: caches (caches.py), sampling (generate.py), speculation
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -100,11 +101,12 @@ class Decoder:
     head: Any
     max_tokens: int
     places: Sequence[int] = ()
-    """The layer of a cache that each layer uses; empty: its own number."""
+    """The layer of a cache that each layer uses; empty: the one of its own number."""
     cos: Any = field(init=False)
     sin: Any = field(init=False)
 
     def __post_init__(self) -> None:
+        self.places = self.places or range(len(self.layers))
         device, half = self.embedding.device, self.shape.head_dim // 2
         frequency = _THETA ** (-torch.arange(half, dtype=torch.float32, device=device) / half)
         angle = torch.arange(self.max_tokens, dtype=torch.float32, device=device)[:, None] * frequency
@@ -164,7 +166,7 @@ class Decoder:
         split = qkv.unflatten(-1, (-1, self.shape.head_dim)).transpose(1, 2)
         turned, v = split.split((heads + kv_heads, kv_heads), dim=1)
         q, k = _rotated(turned, spot.cos, spot.sin).split((heads, kv_heads), dim=1)
-        k, v = spot.cache.extend(self._place(index), k, v)
+        k, v = spot.cache.extend(self.places[index], k, v)
         mixed = F.scaled_dot_product_attention(
             q, k, v, attn_mask=spot.mask, is_causal=spot.causal, enable_gqa=heads != kv_heads
         )
@@ -190,14 +192,11 @@ class Decoder:
             layer = self.layers[index]
             both = F.linear(self._normed(x, layer.attention_norm), layer.qkv[self.shape.width :])
             k, v = both.unflatten(-1, (-1, self.shape.head_dim)).transpose(1, 2).chunk(2, dim=1)
-            spot.cache.extend(self._place(index), _rotated(k, spot.cos, spot.sin), v)
+            spot.cache.extend(self.places[index], _rotated(k, spot.cos, spot.sin), v)
 
     def logits(self, x: Any) -> Any:
         """Logits of hidden states."""
         return F.linear(self._normed(x, self.norm), self.head)
-
-    def _place(self, index: int) -> int:
-        return self.places[index] if self.places else index
 
     def _normed(self, x: Any, weight: Any) -> Any:
         return F.rms_norm(x, (self.shape.width,), weight, _EPS)
@@ -209,9 +208,7 @@ class Decoder:
 
     def first_layers(self, count: int) -> Decoder:
         """A smaller decoder with a copy of the embedding, the first ``count`` layers, and the head."""
-        layers = [DecoderLayer(**{name: w.clone() for name, w in vars(layer).items()}) for layer in self.layers[:count]]
-        rest = (self.norm.clone(), self.head.clone(), self.max_tokens)
-        return Decoder(self.shape, self.embedding.clone(), layers, *rest)
+        return copy.deepcopy(replace(self, layers=self.layers[:count]))
 
     def rounded(self, which: Sequence[int]) -> Decoder:
         """The same weights, the matrices of these layers in fp8."""
@@ -221,12 +218,11 @@ class Decoder:
             else layer
             for i, layer in enumerate(self.layers)
         ]
-        return Decoder(self.shape, self.embedding, layers, self.norm, self.head, self.max_tokens)
+        return replace(self, layers=layers)
 
     def only(self, which: Sequence[int]) -> Decoder:
         """The same weights with only these of the layers, which use their own places in a cache of all layers."""
-        layers = [self.layers[index] for index in which]
-        return Decoder(self.shape, self.embedding, layers, self.norm, self.head, self.max_tokens, tuple(which))
+        return replace(self, layers=[self.layers[index] for index in which], places=tuple(which))
 
 
 def _rotated(x: Any, cos: Any, sin: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from aiperf.workloads.decoder.caches import CountedCache, Room
+from aiperf.workloads.decoder.caches import Cache, Room
 
 
 class Blocks:
@@ -58,19 +58,19 @@ class Blocks:
         return sum(int(block.nbytes) for block in self._blocks)
 
 
-class Offloaded(CountedCache):
+class Offloaded(Cache):
     """The host keeps the keys and values of all layers. Ahead, the first layer's are copied while the last one of the
     pass before computes."""
 
     def __init__(self, room: Room, *, ahead: bool) -> None:
-        super().__init__()
-        self.device, self.dtype = room.device, room.dtype
+        super().__init__(room.device, room.dtype)
         self._ahead, self._layers = ahead, room.layers
         # Tokens come first, so that those of a layer are one piece.
         shape = (room.tokens, 2, room.batch, room.kv_heads, room.head_dim)
         on_gpu = str(room.device).startswith("cuda")
         self._host = torch.zeros((room.layers, *shape), dtype=room.dtype, pin_memory=on_gpu)
         self._blocks = Blocks(lambda: room.empty(*shape), ahead=ahead)
+        self._parts = (self._blocks,)
 
     def extend(self, layer: int, k: Any, v: Any) -> tuple[Any, Any]:
         """Take the layer, write the new tokens behind it here and on the host, fetch the next one."""
@@ -84,11 +84,6 @@ class Offloaded(CountedCache):
             self._blocks.fetch(following, self._host[following, : self.length if following else end])
         found = block[:end].permute(1, 2, 3, 0, 4)
         return found[0], found[1]
-
-    @property
-    def nbytes(self) -> int:
-        """On the device."""
-        return self._blocks.nbytes
 
 
 class HostLayers(Sequence[Any]):
@@ -125,8 +120,3 @@ class HostLayers(Sequence[Any]):
                 following = (index + 1) % len(self)
                 self._blocks.fetch(following, self._host[following])
         return self._newest[1]
-
-    @property
-    def nbytes(self) -> int:
-        """On the device."""
-        return self._blocks.nbytes

@@ -14,7 +14,7 @@ from aiperf.workloads.decoder.caches import Cache
 
 _LIMIT = 448.0
 """The largest number of e4m3."""
-_NEWEST = 0.2
+NEWEST = 0.2
 """Weight of the newest margin among the smoothed ones."""
 _SPREAD = 16.0
 """Activations are multiplied by it before they are rounded: e4m3 then keeps its 4 significant bits from 0.001 to 28."""
@@ -46,11 +46,11 @@ class Forward(Protocol):
         """Logits [batch, 1, vocab] after ``tokens`` [batch, 1]."""
 
 
-def smoothed(margins: Any) -> Any:
-    """Each of ``margins`` [count] with those before it, the newest weighing most."""
+def smoothed(margins: Any, newest: float = NEWEST) -> Any:
+    """Each of ``margins`` [count] with those before it; ``newest`` is its own weight."""
     found = [margins[0]]
     for margin in margins[1:]:
-        found.append(found[-1].lerp(margin, _NEWEST))
+        found.append(found[-1].lerp(margin, newest))
     return torch.stack(found)
 
 
@@ -58,8 +58,10 @@ class Switched:
     """Decodes in low precision while choices are clear: from a smoothed margin of ``enter`` on until it falls below
     ``leave``. The host looks after ``every`` so many tokens; between, nothing waits for the device."""
 
-    def __init__(self, exact: Forward, rounded: Forward, *, enter: float, leave: float, every: int = 8) -> None:
-        self._models, self._bounds, self._every = (exact, rounded), (enter, leave), every
+    def __init__(
+        self, exact: Forward, rounded: Forward, *, enter: float, leave: float, every: int, newest: float
+    ) -> None:
+        self._models, self._bounds, self._every, self._newest = (exact, rounded), (enter, leave), every, newest
         self.restart()
 
     def restart(self) -> None:
@@ -73,7 +75,7 @@ class Switched:
         logits = self._models[self._low].forward(tokens, cache)
         best = logits[:, -1].topk(2, dim=-1).values.float()
         margin = (best[:, 0] - best[:, 1]).amin()
-        self._margin = margin if self._margin is None else self._margin.lerp(margin, _NEWEST)
+        self._margin = margin if self._margin is None else self._margin.lerp(margin, self._newest)
         self._count += 1
         self.low_steps += self._low
         if self._count % self._every == 0:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from aiperf.workloads.decoder.caches import CountedCache, Room
+from aiperf.workloads.decoder.caches import Cache, Room
 from aiperf.workloads.decoder.model import Decoder, Spot
 
 SUMMARY = 10
@@ -34,13 +34,13 @@ def compressed(prompts: Any, share: float) -> Any:
     return torch.cat((prompts[:, :SUMMARY], prompts[:, -newest:]), dim=1) if newest > 0 else prompts[:, :SUMMARY]
 
 
-class PrunedKv(CountedCache):
+class PrunedKv(Cache):
     """One block for each layer, as long as what it keeps: the first ``full`` layers all tokens, the others ``kept`` of
     the prompt's and all after them. ``length`` is the next position, which pruning does not move."""
 
     def __init__(self, room: Room, *, full: int, kept: int, spare: int) -> None:
         super().__init__()
-        self._kv = [
+        self._parts = self._kv = [
             room.empty(2, room.batch, room.kv_heads, room.tokens if layer < full else kept + spare, room.head_dim)
             for layer in range(room.layers)
         ]
@@ -76,11 +76,6 @@ class PrunedKv(CountedCache):
             raise ValueError(f"a pruned cache goes back to 0 or to its prompt of {self._prompt[0]}, not to {length}")
         self.length = length
         self._filled = list(self._prompt[1]) if length else [0] * len(self._filled)
-
-    @property
-    def nbytes(self) -> int:
-        """Of all blocks."""
-        return sum(int(block.nbytes) for block in self._kv)
 
 
 def prefill_pruned(model: Decoder, prompts: Any, cache: PrunedKv, *, full: int, kept: int) -> Any:

@@ -54,6 +54,16 @@ def ngram(context: Sequence[int], count: int) -> list[int]:
     return []
 
 
+def _chosen(model: Decoder, inputs: Sequence[int], cache: Cache, count: int) -> list[int]:
+    """``count`` tokens after ``inputs``, one pass for each; ``cache`` holds all but the last."""
+    found: list[int] = []
+    for _ in range(count):
+        logits = model.forward(torch.tensor([inputs], device=model.device), cache)
+        inputs = [int(logits[0, -1].argmax())]
+        found += inputs
+    return found
+
+
 class Draft:
     """A smaller model with a cache of its own, one pass for each token that it proposes."""
 
@@ -63,21 +73,11 @@ class Draft:
     def __call__(self, context: Sequence[int], count: int) -> list[int]:
         """``count`` tokens that it would choose itself; its cache catches up with what was accepted."""
         self._cache.truncate(min(self._cache.length, len(context) - 1))
-        inputs = list(context[self._cache.length :])
-        found: list[int] = []
-        for _ in range(count):
-            logits = self._model.forward(torch.tensor([inputs], device=self._model.device), self._cache)
-            inputs = [int(logits[0, -1].argmax())]
-            found += inputs
-        return found
+        return _chosen(self._model, context[self._cache.length :], self._cache, count)
 
     def restart(self, prompt: Any) -> None:
         """Back to the prompt [1, tokens]."""
         prefill(self._model, prompt, self._cache)
-
-    def rewind(self, length: int) -> None:
-        """Forget all but the first ``length`` tokens."""
-        self._cache.truncate(length)
 
 
 class SelfDraft:
@@ -91,12 +91,10 @@ class SelfDraft:
 
     def __call__(self, context: Sequence[int], count: int) -> list[int]:
         """``count`` tokens that these layers would choose."""
-        length, found = self._cache.length, [context[-1]]
-        for _ in range(count):
-            logits = self._model.forward(torch.tensor([found[-1:]], device=self._model.device), self._cache)
-            found.append(int(logits[0, -1].argmax()))
+        length = self._cache.length
+        found = _chosen(self._model, context[-1:], self._cache, count)
         self._cache.truncate(length)
-        return found[1:]
+        return found
 
 
 def speculate(
@@ -125,14 +123,29 @@ def speculate(
     return torch.tensor([known[start:]]), torch.cat(margins)[None], tally
 
 
+def _answer(model: Decoder, prompt: Any, cache: Cache, count: int) -> Any:
+    """The token after ``prompt`` [batch, tokens] and ``count`` more, each the most likely."""
+    first = choose(prefill(model, prompt, cache))[0]
+    return torch.cat((first[:, None], greedy(model, first, cache, count=count)[0]), dim=1)
+
+
 def agreement(model: Decoder, draft: Decoder, prompt: Any, caches: tuple[Cache, Cache], *, count: int) -> float:
     """Share of ``count`` greedy tokens of ``model`` that ``draft`` chooses too, given the same tokens before each."""
-    first = choose(prefill(model, prompt, caches[0]))[0]
-    tokens, _ = greedy(model, first, caches[0], count=count)
+    answer = _answer(model, prompt, caches[0], count)
     prefill(draft, prompt, caches[1])
-    inputs = torch.cat((first[:, None], tokens[:, :-1]), dim=1)
-    chosen, _ = choose(draft.forward(inputs, caches[1], every=True))
-    return float((chosen == tokens).float().mean())
+    chosen, _ = choose(draft.forward(answer[:, :-1], caches[1], every=True))
+    return float((chosen == answer[:, 1:]).float().mean())
+
+
+def _scaled(weights: Sequence[Any]) -> Callable[[float], None]:
+    """Gives ``weights`` another scale, in place; 1 is the one that they have now."""
+    drawn = [(weight, weight.clone()) for weight in weights]
+
+    def scale_to(scale: float) -> None:
+        for weight, before in drawn:
+            torch.mul(before, scale, out=weight)
+
+    return scale_to
 
 
 def _sought(value: Callable[[float], float], wanted: float) -> tuple[float, float]:
@@ -148,28 +161,25 @@ def _sought(value: Callable[[float], float], wanted: float) -> tuple[float, floa
 
 def tuned(
     model: Decoder,
+    draft: Decoder,
     prompt: Any,
     caches: tuple[Cache, Cache],
     *,
-    layers: int | Sequence[int],
+    shared: Sequence[int],
     acceptance: float,
     count: int,
-) -> tuple[Decoder, dict[str, float]]:
-    """A draft of the first ``layers`` of ``model``, or of those that are named; the other layers are scaled in place
-    until the two agree on about ``acceptance`` of the next ``count`` tokens of ``prompt``. Also what was set and what
-    came of it."""
-    kept = range(layers) if isinstance(layers, int) else layers
-    draft = model.first_layers(layers) if isinstance(layers, int) else model.only(kept)
-    others = [layer for index, layer in enumerate(model.layers) if index not in kept]
-    drawn = [(weight, weight.clone()) for layer in others for weight in (layer.out, layer.down)]
+) -> dict[str, float]:
+    """Scale in place what those layers of ``model`` add that ``draft`` does not share, until the two agree on about
+    ``acceptance`` of the next ``count`` tokens of ``prompt``. Gives what was set and what came of it."""
+    others = [layer for index, layer in enumerate(model.layers) if index not in shared]
+    scale_to = _scaled([weight for layer in others for weight in (layer.out, layer.down)])
 
     def agree(scale: float) -> float:
-        for weight, before in drawn:
-            torch.mul(before, scale, out=weight)
+        scale_to(scale)
         return agreement(model, draft, prompt, caches, count=count)
 
     scale, found = _sought(agree, acceptance)
-    return draft, {"acceptance_asked": acceptance, "acceptance_set": found, "tail_scale": scale}
+    return {"acceptance_asked": acceptance, "acceptance_set": found, "tail_scale": scale}
 
 
 def repeats(context: Sequence[int], start: int) -> float:
@@ -185,14 +195,11 @@ def repeating(model: Decoder, prompt: Any, cache: Cache, *, acceptance: float, c
     before it alone, until ``ngram`` finds about ``acceptance`` of them. Gives what was set and what came of it.
     """
     model.head[_WORDS:] *= _RARE
-    drawn = [(layer.out, layer.out.clone()) for layer in model.layers]
+    scale_to = _scaled([layer.out for layer in model.layers])
 
     def found(scale: float) -> float:
-        for weight, before in drawn:
-            torch.mul(before, scale, out=weight)
-        first = choose(prefill(model, prompt, cache))[0]
-        tokens, _ = greedy(model, first, cache, count=count)
-        context = [*prompt[0].tolist(), int(first), *tokens[0].tolist()]
+        scale_to(scale)
+        context = [*prompt[0].tolist(), *_answer(model, prompt, cache, count)[0].tolist()]
         return repeats(context, len(context) - count)
 
     # Cycles appear all at once, so that halving a range would not find its way.

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from aiperf.workloads.decoder.caches import Cache
 from aiperf.workloads.decoder.generate import choose
 from aiperf.workloads.decoder.model import Decoder
 from aiperf.workloads.engine.pages import PagePool
@@ -30,11 +31,13 @@ class PassRow:
     """Computed like the others, to no effect: what it would keep is thrown away."""
 
 
-class PagedRows:
+class PagedRows(Cache):
     """The decoder's cache of one pass. Rows with fewer new tokens than others are padded on the left, so that the last
     token of each stands at the end."""
 
     def __init__(self, pool: PagePool, rows: Sequence[PassRow]) -> None:
+        super().__init__()
+        self._parts = (pool.kv,)
         self._pool, self._count = pool, max(len(row.tokens) for row in rows)
         self._longest = max(row.kept + len(row.tokens) for row in rows)
         self._alone = len(rows) == 1 and not rows[0].kept
@@ -53,7 +56,6 @@ class PagedRows:
         self._table = torch.tensor(whole, device=device).flatten()
         self._longest = min(self._longest, width * pool.page)
         self._even = self._count == 1 and len({row.kept for row in rows}) == 1
-        self.length = 0
 
     @property
     def _spare(self) -> int:
@@ -84,17 +86,6 @@ class PagedRows:
                 whole = whole.view(len(self._places), -1, *pages.shape[2:])
                 found.append(whole[:, : self._longest].transpose(1, 2))
         return (k, v) if self._alone else (found[0], found[1])
-
-    def advance(self, count: int) -> None:
-        """Each request counts its own tokens."""
-
-    def truncate(self, length: int) -> None:
-        """A pass forgets nothing."""
-
-    @property
-    def nbytes(self) -> int:
-        """The pool's."""
-        return int(self._pool.kv.nbytes)
 
 
 def one_pass(model: Decoder, pool: PagePool, rows: Sequence[PassRow]) -> list[tuple[int, float]]:

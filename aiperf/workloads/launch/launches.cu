@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <vector>
 
-enum Issue { STREAM, GRAPH, DEVICE_GRAPH, SCHEDULER, CONDITIONAL, DYNAMIC, INLINE };
+enum Issue { STREAM, GRAPH, DEVICE_GRAPH, SCHEDULER, CONDITIONAL, DYNAMIC, INLINE, TAIL, FIRE_AND_FORGET };
 enum Sync { AT_END, EACH_CHAIN, EACH_KERNEL };
 enum Refresh { NONE, RECAPTURE, EXEC_UPDATE, GRAPH_PER_SIZE };
 enum Decision { NO_DECISION, IF, WHILE, SWITCH, SPAWN };
@@ -46,12 +46,21 @@ __global__ void link_again(const float* x, float* y, int64_t n, bool first, Stat
     cudaGraphLaunch(cudaGetCurrentGraphExec(), cudaStreamGraphTailLaunch);
 }
 
-// A link over the slice of the item in work; items lie one behind the other in x and y.
-__global__ void item_link(const float* x, float* y, int64_t n, bool first, bool last, State* state, int32_t* seen) {
-  const int64_t offset = (int64_t)state->item * n;
+// A link over the slice of an item (-1: of the one in work); items lie one behind the other in x and y.
+__global__ void item_link(const float* x, float* y, int64_t n, bool first, bool last, State* state, int32_t* seen, int32_t named) {
+  const int32_t item = named < 0 ? state->item : named;
+  const int64_t offset = (int64_t)item * n;
   const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) y[offset + i] = first ? 0.5f * x[offset + i] : x[offset + i] + 0.5f * y[offset + i];
-  if (i == 0 && last) seen[state->item] = ++state->turn;
+  if (i == 0 && last) seen[item] = ++state->turn;
+}
+
+// Claims items and launches the links of each, one by one; links run in the order of their launches.
+__global__ void spawn_items(Plan p, State* state) {
+  const unsigned grid = (unsigned)((p.n + BLOCK - 1) / BLOCK);
+  for (int32_t item = atomicAdd(&state->head, 1); item < p.iterations; item = atomicAdd(&state->head, 1))
+    for (int32_t k = 0; k < p.nodes; ++k)
+      item_link<<<grid, BLOCK>>>(p.x, p.y, p.n, k == 0, k + 1 == p.nodes, state, p.seen, item);
 }
 
 // Claims the next item, then launches its graph and, behind that, itself.
@@ -61,6 +70,11 @@ __global__ void claim_items(State* state, int32_t items, cudaGraphExec_t work) {
   state->item = item;
   cudaGraphLaunch(work, cudaStreamGraphTailLaunch);
   cudaGraphLaunch(cudaGetCurrentGraphExec(), cudaStreamGraphTailLaunch);
+}
+
+// Launches another graph: when this one has ended, or at once, beside what follows here.
+__global__ void launch_other(cudaGraphExec_t other, bool at_once) {
+  cudaGraphLaunch(other, at_once ? cudaStreamGraphFireAndForget : cudaStreamGraphTailLaunch);
 }
 
 __device__ int32_t decided(const Plan& p, int32_t turn) {
@@ -151,6 +165,13 @@ struct Runner {
       instantiate(captured([&](cudaStream_t s) { item_chain(s); }), true);
       instantiate(captured([&](cudaStream_t s) { claim_items<<<1, 1, 0, s>>>(state, p.iterations, execs[0]); }), true);
     }
+    if (p.issue == TAIL || p.issue == FIRE_AND_FORGET) {
+      instantiate(captured([&](cudaStream_t s) { second_chain(s); }), true);
+      instantiate(captured([&](cudaStream_t s) {
+        launch_other<<<1, 1, 0, s>>>(execs[0], p.issue == FIRE_AND_FORGET);
+        chain(s, p.n, false);
+      }), true);
+    }
     if (p.issue == CONDITIONAL) open_conditional();
     TRY(cudaDeviceSynchronize());
   }
@@ -209,9 +230,15 @@ struct Runner {
     if (p.host && p.fork_join) TRY(cudaStreamWaitEvent(s, joined, 0));
   }
 
+  // The chain into an array of its own; it leaves the count of iterations alone.
+  void second_chain(cudaStream_t s) {
+    for (int32_t k = 0; k < p.nodes; ++k)
+      link_kernel<<<blocks(p.n), BLOCK, 0, s>>>(p.x, p.staged, p.n, k == 0, false, state, nullptr);
+  }
+
   void item_chain(cudaStream_t s) {
     for (int32_t k = 0; k < p.nodes; ++k)
-      item_link<<<blocks(p.n), BLOCK, 0, s>>>(p.x, p.y, p.n, k == 0, k + 1 == p.nodes, state, p.seen);
+      item_link<<<blocks(p.n), BLOCK, 0, s>>>(p.x, p.y, p.n, k == 0, k + 1 == p.nodes, state, p.seen, -1);
   }
 
   void body(cudaStream_t s) {
@@ -295,6 +322,7 @@ struct Runner {
     if (p.decision == WHILE) loop(s);
     else if (p.issue == DEVICE_GRAPH) TRY(cudaGraphLaunch(execs[0], s));
     else if (p.issue == SCHEDULER) TRY(cudaGraphLaunch(execs[1], s));
+    else if (p.queue && p.issue == DYNAMIC) spawn_items<<<1, 1, 0, s>>>(p, state);
     else for (int32_t turn = 0; turn < p.iterations; ++turn) {
       one(s, turn);
       if (p.sync == EACH_CHAIN) TRY(cudaStreamSynchronize(s));
@@ -322,6 +350,7 @@ struct Runner {
       return TRY(cudaGraphLaunch(execs[0], s));
     }
     if (p.issue == STREAM) return chain(s, p.n, false);
+    if (p.issue == TAIL || p.issue == FIRE_AND_FORGET) return TRY(cudaGraphLaunch(execs[1], s));
     refreshed(s, turn);
   }
 

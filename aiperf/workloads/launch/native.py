@@ -22,19 +22,26 @@ from aiperf.workloads.shared.seeded import empty, generator
 from aiperf.workloads.shared.user_cache import cache_folder
 
 SOURCE = Path(__file__).with_name("launches.cu")
-ISSUES = ("stream", "graph", "device_graph", "scheduler", "conditional", "dynamic_parallelism", "inline")
+TWO_CHAINS = ("tail", "fire_and_forget")
+"""Issues of a graph that launches a second one."""
+ISSUES = (
+    "stream", "graph", "device_graph", "scheduler", "conditional", "dynamic_parallelism", "inline", *TWO_CHAINS
+)  # fmt: skip
 SYNCS = ("end", "each", "kernel")
 REFRESHES = ("none", "recapture", "exec_update", "graph_per_size")
 DECISIONS = ("none", "if", "while", "switch", "spawn")
 _SIZES = 4
 _ELEMENT = 4
 _CHAIN_ISSUES: Mapping[str, tuple[str, ...]] = {
-    "none": ("stream", "graph", "device_graph"),
+    "none": ("stream", "graph", "device_graph", *TWO_CHAINS),
     "if": ("stream", "graph", "conditional", "dynamic_parallelism"),
     "while": ("graph", "conditional"),
     "switch": ("stream", "graph", "conditional"),
     "spawn": ("stream", "dynamic_parallelism", "inline"),
 }
+_QUEUE_ISSUES = ("graph", "scheduler", "dynamic_parallelism")
+_PENDING = 2048
+"""Launches that a device holds for kernels that launch, by default."""
 _FLAGS = ("-std=c++17", "-O3", "-rdc=true", "-shared", "-Xcompiler", "-fPIC", "-lcudadevrt")
 
 
@@ -75,7 +82,7 @@ class LaunchRequest:
 
     def check(self) -> None:
         """Raises ValueError for a mixture that the library does not have."""
-        allowed = ("graph", "scheduler") if self.queue else _CHAIN_ISSUES[self.decision]
+        allowed = _QUEUE_ISSUES if self.queue else _CHAIN_ISSUES[self.decision]
         if self.issue not in allowed:
             what = "queue" if self.queue else f"decision {self.decision}"
             raise ValueError(f"{what} with issue {self.issue} is not there; issue may be {', '.join(allowed)}")
@@ -85,6 +92,10 @@ class LaunchRequest:
             raise ValueError(f"taken is {self.taken}; it is a share between 0 and 1")
         if self.refresh != "none" and (self.issue, self.decision, self.queue) != ("graph", "none", False):
             raise ValueError("refresh is for a plain chain with issue graph")
+        if self.queue and self.issue == "dynamic_parallelism" and self.nodes * self.iterations > _PENDING:
+            raise ValueError(f"nodes times iterations must be {_PENDING} or less: a device holds no more launches")
+        if self.copies and self.issue in TWO_CHAINS:
+            raise ValueError(f"issue {self.issue} writes the second chain where copies would go")
         if self.n % (2 * _SIZES):
             raise ValueError(f"n is {self.n}; it must be a multiple of {2 * _SIZES}")
 
@@ -140,12 +151,14 @@ class LaunchRequest:
             return Work(items=self.iterations, item="decisions")
         elements = self.iterations * self.n if self.queue else int(self.choices(None).sum())
         copied = self.iterations * self.n * _ELEMENT if self.copies else 0
-        moved = (2 + 3 * (self.nodes - 1)) * elements * _ELEMENT
-        return Work(bytes=moved + copied, items=self.iterations * self.nodes, item="kernels")
+        chains = 2 if self.issue in TWO_CHAINS else 1
+        moved = chains * (2 + 3 * (self.nodes - 1)) * elements * _ELEMENT
+        return Work(bytes=moved + copied, items=chains * self.iterations * self.nodes, item="kernels")
 
     def counts(self) -> dict[str, float]:
         """Launches and waits of the host in one step, by construction; the wait at its end included."""
         once = self.issue in ("device_graph", "scheduler") or (self.decision, self.issue) == ("while", "conditional")
+        once = once or (self.queue and self.issue == "dynamic_parallelism")
         decides = self.decision != "none" and self.issue in ("stream", "graph")
         each = {"none": self.nodes, "if": 2 + self.taken, "switch": 3, "spawn": 1 + self.children, "while": 1}
         graph_each = {"none": 1, "if": 1 + self.taken, "switch": 2, "while": 1}
@@ -193,7 +206,7 @@ class _Arrays:
         self.keys = torch.zeros(asked.iterations, device=device)
         self.seen = torch.zeros(asked.iterations, dtype=torch.int32, device=device)
         self.host = torch.zeros(asked.n, pin_memory=True) if asked.copies else None
-        self.staged = torch.zeros(asked.n, device=device) if asked.copies else None
+        self.staged = torch.zeros(asked.n, device=device) if asked.copies or asked.issue in TWO_CHAINS else None
         self._generator = torch.Generator(device=device)
 
     def redraw(self, seed: int) -> None:
@@ -211,6 +224,8 @@ class _Arrays:
         """float64 truth for the current inputs."""
         seen = self._asked.choices(self.keys.cpu().numpy())
         truth = {"y": self._asked.result(self.x.double(), int(seen[-1])), "seen": torch.from_numpy(seen)}
+        if self._asked.issue in TWO_CHAINS:
+            return {**truth, "staged": truth["y"]}
         return truth if self.host is None else {**truth, "staged": self.host}
 
 

@@ -29,7 +29,8 @@ def graph(
     n: int = 1 << 20,
     api: Literal["torch", "cuda"] = "torch",
     issue: Literal[
-        "stream", "graph", "device_graph", "scheduler", "conditional", "dynamic_parallelism", "inline"
+        "stream", "graph", "device_graph", "scheduler", "conditional", "dynamic_parallelism", "inline",
+        "tail", "fire_and_forget",
     ] = "stream",
     sync: Literal["end", "each", "kernel"] = "end",
     buffers: Literal["static", "in_capture"] = "static",
@@ -41,7 +42,7 @@ def graph(
     width: int = 1,
     children: int = 2,
     queue: bool = False,
-) -> Workload:
+) -> Workload:  # fmt: skip
     """``iterations`` times a chain of ``nodes`` elementwise kernels over ``n`` floats: y = x / 2, then y = x + y / 2.
 
     ``graph`` replays a chain that was captured in set-up. The host waits at the end of a step, or after every chain
@@ -51,8 +52,10 @@ def graph(
     The rest needs ``api: cuda``, a library that nvcc compiles in set-up and that issues the kernels from C++.
     ``copies`` adds a copy of ``n`` floats from pinned memory to each chain, behind or beside it (``fork_join``).
     ``refresh``: each chain has another length (n, 7/8, 6/8, 5/8 n), and the graph follows. ``device_graph`` launches
-    itself again from its last kernel. ``queue``: each iteration is an item with ``n`` floats of its own, picked by the
-    host or by a kernel that launches the item's graph and itself (``scheduler``). ``decision``, by data that a first
+    itself again from its last kernel. The first kernel of a graph launches a second graph, with a chain of its own,
+    for when the first has ended (``tail``) or at once (``fire_and_forget``). ``queue``: each iteration is an item with
+    ``n`` floats of its own, picked by the host, by a kernel that launches the item's graph and itself (``scheduler``),
+    or by one that launches every kernel of every item (``dynamic_parallelism``). ``decision``, by data that a first
     kernel writes: ``if`` (one more kernel in a share ``taken`` of the iterations), ``switch`` (one of ``width``
     kernels), ``while`` (the chain until the data say stop), ``spawn`` (``children`` kernels square a part of x). The
     host reads the data and launches (``stream``, ``graph``), a conditional node acts on them, or a kernel launches
@@ -63,18 +66,25 @@ def graph(
     asked = SimpleNamespace(**locals())
     if min(nodes, iterations, n) < 1:
         raise ValueError(f"nodes, iterations, n are {nodes}, {iterations}, {n}; each must be 1 or more")
-    on_gpu = context.on_gpu
-    if api == "cuda":
-        request = LaunchRequest(**{field.name: getattr(asked, field.name) for field in fields(LaunchRequest)})
-        request.check()
-        if not on_gpu:
-            raise SkipSide("launching through the CUDA runtime needs a GPU")
-        return workload(context, request)
-    if (copies, capture, refresh, decision, queue) != (False, "chain", "none", "none", False):
+    return _by_library(asked) if api == "cuda" else _by_torch(asked)
+
+
+def _by_library(asked: SimpleNamespace) -> Workload:
+    request = LaunchRequest(**{field.name: getattr(asked, field.name) for field in fields(LaunchRequest)})
+    request.check()
+    if not asked.context.on_gpu:
+        raise SkipSide("launching through the CUDA runtime needs a GPU")
+    return workload(asked.context, request)
+
+
+def _by_torch(asked: SimpleNamespace) -> Workload:
+    on_gpu = asked.context.on_gpu
+    special = (asked.copies, asked.capture, asked.refresh, asked.decision, asked.queue)
+    if special != (False, "chain", "none", "none", False):
         raise ValueError("copies, capture, refresh, decision and queue need api: cuda")
-    if issue not in ("stream", "graph"):
-        raise ValueError(f"issue {issue} needs api: cuda")
-    if issue == "graph" and (not on_gpu or sync == "kernel"):
+    if asked.issue not in ("stream", "graph"):
+        raise ValueError(f"issue {asked.issue} needs api: cuda")
+    if asked.issue == "graph" and (not on_gpu or asked.sync == "kernel"):
         if on_gpu:
             raise ValueError("sync: kernel is for issue stream; within a graph the host cannot wait")
         raise SkipSide("a CUDA graph needs a GPU")

@@ -17,6 +17,7 @@ from aiperf.workloads.decoder.model import Shape
 from aiperf.workloads.decoder.offload import Offloaded
 from aiperf.workloads.decoder.pruned import PrunedKv, kept_tokens
 from aiperf.workloads.llm.kept import KeptContext, ReshardedContext, SentContext
+from aiperf.workloads.llm.requantised import RequantisedKv
 from aiperf.workloads.shared.seeded import torch_dtype
 
 
@@ -64,7 +65,10 @@ def make_cache(asked: SimpleNamespace, shape: Shape, *, batch: int, tokens: int,
     )
     spare = room.tokens - asked.prompt_tokens
     if asked.kv_bits:
-        rounded = caches.Quantised(room, bits=asked.kv_bits, group=asked.kv_group or shape.head_dim)
+        few = {"bits": asked.kv_bits, "group": asked.kv_group or shape.head_dim}
+        if asked.precision == "switched_kv":
+            return RequantisedKv(room, **few)
+        rounded = caches.Quantised(room, **few)
         if not asked.kv_recent:
             return rounded
         return caches.RecentExact(rounded, caches.Windowed(room, window=asked.kv_recent + 1, spare=spare))

@@ -5,7 +5,7 @@ What must not live here: the techniques themselves (workloads/decoder), prefill,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +15,7 @@ from aiperf.workloads.decoder import caches, generate, grammar, precision, shall
 from aiperf.workloads.decoder.model import Decoder
 from aiperf.workloads.llm.group import Group, make_cache
 from aiperf.workloads.llm.recovery import Interrupted
+from aiperf.workloads.llm.requantised import KeptIn
 
 
 class Ways:
@@ -56,11 +57,13 @@ class Ways:
             self.facts = speculation.repeating(model, prompts, own, acceptance=asked.acceptance, count=asked.new_tokens)
             return
         spread = asked.draft_from == "spread"
-        draft, self.facts = speculation.tuned(
+        draft = model.only(self._few) if spread else model.first_layers(asked.draft_layers)
+        self.facts = speculation.tuned(
             model,
+            draft,
             prompts,
             (own, make_cache(asked, model.shape, **room)),
-            layers=self._few if spread else asked.draft_layers,
+            shared=self._few,
             acceptance=asked.acceptance,
             count=asked.new_tokens,
         )
@@ -81,24 +84,33 @@ class Ways:
             self.facts |= {"exit_share_asked": asked.exit_share, "exit_margin": margin}
 
     def _round(self, prompts: Any, forced: Any) -> None:
-        """Models with layers in fp8, and when a token goes through one."""
+        """Models with layers in fp8, or with keys and values in few bits, and when a token goes through one."""
         asked, model = self._asked, self._model
-        layers = range(len(model.layers))
-        rounded = model.rounded(layers[1:-1] if asked.precision == "fp8_inner" else layers)
-        if asked.precision != "switched":
-            self._through = self._every(rounded)
-            return
+        few_bits = asked.precision == "switched_kv"
+        if not few_bits:
+            layers = range(len(model.layers))
+            rounded = model.rounded(layers[1:-1] if asked.precision == "fp8_inner" else layers)
+            if asked.precision != "switched":
+                self._through = self._every(rounded)
+                return
         cache, text = self._groups[0].cache, torch.cat((prompts, forced), dim=1)
         cache.truncate(0)
         margins = generate.choose(model.forward(text, cache, every=True))[1][0, -asked.new_tokens :]
-        pairs = zip(self._every(model), self._every(rounded), strict=True)
-        enter = float(torch.quantile(precision.smoothed(margins), 1 - asked.exit_share))
+        pairs: Iterable[tuple[precision.Forward, precision.Forward]] = (
+            [(KeptIn(model, low=False), KeptIn(model, low=True))]
+            if few_bits
+            else zip(self._every(model), self._every(rounded), strict=True)
+        )
+        single = asked.switching == "single"
+        newest = 1.0 if single else precision.NEWEST
+        enter = float(torch.quantile(precision.smoothed(margins, newest), 1 - asked.exit_share))
         # All of them or none: rounding must not decide about the least or the most clear one.
         enter *= {0.0: 2.0, 1.0: 0.0}.get(asked.exit_share, 1.0)
-        self._through = [
-            precision.Switched(*pair, enter=enter, leave=enter / 2, every=asked.decide_every) for pair in pairs
-        ]
-        self.facts |= {"fp8_share_asked": asked.exit_share, "enter_margin": enter, "leave_margin": enter / 2}
+        leave = enter if single else enter / 2
+        how = {"enter": enter, "leave": leave, "every": asked.decide_every, "newest": newest}
+        self._through = [precision.Switched(*pair, **how) for pair in pairs]
+        share = "few_bits_share_asked" if few_bits else "fp8_share_asked"
+        self.facts |= {share: asked.exit_share, "enter_margin": enter, "leave_margin": leave}
 
     def _every(self, model: Decoder) -> list[precision.Forward]:
         """The model for each group, in steps of its own where the cache allows a graph."""
@@ -130,7 +142,7 @@ class Ways:
             through.capture(self._asked.prompt_tokens)
         return through
 
-    def _compiled(self) -> grammar.Masks:
+    def _compiled(self) -> grammar.WalkedMasks | grammar.CompiledMasks:
         asked = self._asked
         states = grammar.records(asked.fields, seed=asked.context.seed)
         tokens = grammar.vocabulary(self._model.shape.vocab, states, seed=asked.context.seed)
@@ -166,8 +178,6 @@ class Ways:
             return tokens[:size], margins[:size]
         if asked.speculation == "none":
             return generate.greedy(self._model, group.first, group.cache, count=count, each=each)
-        if self._draft is not None:
-            self._draft.rewind(asked.prompt_tokens)
         tokens, margins, self.tally = speculation.speculate(
             self._model, self._context, group.cache, self._propose, count=count, ahead=asked.draft_tokens
         )
@@ -181,7 +191,8 @@ class Ways:
         if isinstance(through, shallow.EarlyExit):
             return {"early_exits": float(through.exited)}
         if isinstance(through, precision.Switched):
-            return {"fp8_steps": float(through.low_steps), "switches": float(through.switches)}
+            steps = "few_bits_steps" if self._asked.precision == "switched_kv" else "fp8_steps"
+            return {steps: float(through.low_steps), "switches": float(through.switches)}
         if self._asked.speculation == "none":
             return {}
         return {

@@ -58,7 +58,8 @@ def generate(
     exit_share: float = 0.5,
     constraint: Literal["none", "python", "remembered", "compiled"] = "none",
     fields: int = 6,
-    precision: Literal["same", "fp8", "fp8_inner", "switched"] = "same",
+    precision: Literal["same", "fp8", "fp8_inner", "switched", "switched_kv"] = "same",
+    switching: Literal["smoothed", "single"] = "smoothed",
     decide_every: int = 8,
     graph: Literal["none", "per_size", "lazy"] = "none",
     buckets: list[int] | None = None,
@@ -105,9 +106,10 @@ def generate(
     step, ``remembered`` once for each state that is met, ``compiled`` looks a table up. ``graph: per_size`` replays
     each decoding step as a CUDA graph (kv static), captured in set-up; ``lazy`` captures it in each iteration when its
     batch comes. Batches are padded to the next of ``buckets``. ``precision`` decodes with the matrices of all layers in
-    fp8, of all but the first and the last (``fp8_inner``), or ``switched`` to it while the smoothed margin of choices
-    is above one that ``exit_share`` of the text's tokens have; the host looks at it
-    every ``decide_every`` tokens.
+    fp8, of all but the first and the last (``fp8_inner``), or ``switched`` to it: from where the smoothed margin of
+    choices is one that ``exit_share`` of the text's tokens have, until it is below half of that, or with ``switching:
+    single`` by each margin as it is and one threshold; the host looks at it every ``decide_every`` tokens.
+    ``switched_kv`` switches keys and values to ``kv_bits`` and back instead, and each time converts all of them.
 
     FLOPs: 2 x parameters x tokens, plus attention. Bytes: the weights once for each pass, plus the keys and values
     that it reads. Items: tokens, prompts' in a prefill, else new ones (book, chapters 15 to 19).
@@ -195,12 +197,17 @@ def _check_prompt(asked: SimpleNamespace) -> None:
 
 
 def _check_precision(asked: SimpleNamespace) -> None:
+    switched = asked.precision in ("switched", "switched_kv")
+    if asked.switching != "smoothed" and not switched:
+        raise ValueError(f"switching {asked.switching} needs precision switched or switched_kv")
     if asked.precision == "same":
         return
     if asked.feed != "forced" or asked.depth != "full" or asked.graph == "lazy":
         raise ValueError(f"precision {asked.precision} needs feed forced, depth full and no lazy graph")
-    if asked.precision == "switched" and (asked.sequences > 1 or asked.new_tokens < 2):
-        raise ValueError("precision switched needs one sequence and 2 or more new_tokens")
+    if switched and (asked.sequences > 1 or asked.new_tokens < 2):
+        raise ValueError(f"precision {asked.precision} needs one sequence and 2 or more new_tokens")
+    if asked.precision == "switched_kv" and (asked.phase != "both" or not asked.kv_bits or asked.kv_recent):
+        raise ValueError("precision switched_kv needs phase both, and kv_bits without kv_recent")
 
 
 def _check_cache(asked: SimpleNamespace) -> None:

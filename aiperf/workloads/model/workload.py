@@ -178,8 +178,8 @@ def step(
     deterministic: bool = False,
     repeats: int = 0,
 ) -> Workload:
-    """One step of a random-weight model (tiny, small, base, moe:tiny, mlp:wide, mlp:small, mlp:medium, mlp:large, and
-    conv:small over images of ``seq`` pixels squared).
+    """One step of a random-weight model (tiny, small, medium, base, moe:tiny, mlp:wide, mlp:small, mlp:medium,
+    mlp:large, and conv:small over images of ``seq`` pixels squared).
 
     Training: ``steps`` updates of ``accumulate`` micro-batches of ``batch`` sequences of ``seq`` tokens; outputs are
     the losses and the gradients of the last update, with ``watch: losses`` the losses alone, or with ``watch:

@@ -273,7 +273,7 @@ def train(
 
     Outputs: the averaged gradients, or of ``part: rank`` the rows that fully_shard would leave on this rank; with
     ``samples`` the weights (state: not poisoned, reset restores). Bytes: the gradients of one exchange. Items: tokens
-    or samples of all ranks. Models: tiny, small, base, mlp:small, mlp:medium, mlp:large. Book, chapters 4, 5, 13.
+    or samples of all ranks. Models: tiny, small, medium, base, mlp:small, mlp:medium, mlp:large. Book, ch. 4, 5, 13.
     """
     asked = SimpleNamespace(**locals())
     asked.parts = context.gpus if strategy == "data_parallel" else context.world_size

@@ -22,6 +22,7 @@ from aiperf.workloads.shared.seeded import own_seed
 TRANSFORMERS: dict[str, dict[str, int]] = {
     "tiny": {"layers": 2, "width": 128, "heads": 4, "vocab": 1024},
     "small": {"layers": 4, "width": 256, "heads": 8, "vocab": 4096},
+    "medium": {"layers": 8, "width": 512, "heads": 8, "vocab": 16384},
     "base": {"layers": 12, "width": 768, "heads": 12, "vocab": 32768},
     "moe:tiny": {"layers": 4, "width": 128, "heads": 4, "vocab": 1024, "experts": 16, "chosen": 2},
 }

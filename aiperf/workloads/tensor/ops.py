@@ -17,7 +17,7 @@ from aiperf.workloads.shared.seeded import empty, fill_normal, fill_uniform, mem
 from aiperf.workloads.shared.triton_gemm import need_triton
 from aiperf.workloads.tensor.triton_ops import EPSILON, SCALE, SHIFT, launcher, registered_add
 
-Layout = Literal["all", "row", "table"]
+Layout = Literal["all", "row", "matrix", "table"]
 TABLE = 1024
 _HALF = 0.5
 KEEP = 0.9
@@ -25,15 +25,16 @@ KEEP = 0.9
 
 @dataclass(frozen=True)
 class Given:
-    """One input: over all elements, over one row, or a short table; and how it is drawn."""
+    """One input: over all elements, over one row, a square matrix of rows, or a short table; and how it is drawn."""
 
     layout: Layout = "all"
-    draw: Literal["normal", "angle", "mask", "square"] = "normal"
+    draw: Literal["normal", "weight", "angle", "mask", "square"] = "normal"
 
 
 @dataclass(frozen=True)
 class Operation:
-    """An expression over named inputs. ``moved`` and ``flops`` are values and operations for each element."""
+    """An expression over named inputs. ``moved`` and ``flops`` are values and operations for each element, without
+    matrices."""
 
     inputs: Mapping[str, Given]
     make: Callable[[int, int], Callable[..., Any]]
@@ -66,6 +67,12 @@ def _layer_norm(x: Any, weight: Any, bias: Any) -> Any:
 
 def _norm_dropout(x: Any, residual: Any, kept: Any, weight: Any, bias: Any) -> Any:
     return _layer_norm(x, weight, bias) * kept + residual
+
+
+def _linear_gelu_dropout(x: Any, kept: Any, weight: Any, bias: Any) -> Any:
+    import torch
+
+    return torch.nn.functional.gelu(torch.nn.functional.linear(x, weight, bias)) * kept
 
 
 def _lookup(depth: int, n: int) -> Callable[..., Any]:
@@ -104,6 +111,10 @@ OPERATIONS: Mapping[str, Operation] = {
     "norm_dropout_residual": Operation(
         {**_X, "residual": Given(), "kept": Given(draw="mask"), **_NORM}, _plain(_norm_dropout), 4, 9, rows=True
     ),
+    "linear_gelu_dropout": Operation(
+        {**_X, "kept": Given(draw="mask"), "weight": Given("matrix", "weight"), "bias": Given("row")},
+        _plain(_linear_gelu_dropout), 3, 7, rows=True,
+    ),
     "gated_activation": Operation(
         {"x": Given(), "gate": Given()},
         _plain(lambda x, gate: x * (1.702 * x).sigmoid() * gate.relu().square()), 3, 8,
@@ -119,8 +130,10 @@ def drawn(given: Given, tensor: Any, held: Mapping[str, Any], *, seed: int, name
 
     if given.draw == "square":
         torch.mul(held["x"], held["x"], out=tensor)
-    elif given.draw == "normal":
+    elif given.draw in ("normal", "weight"):
         fill_normal(tensor, seed=seed, name=name)
+        if given.draw == "weight":
+            tensor.mul_(tensor.shape[-1] ** -0.5)
     else:
         uniform = torch.empty(tensor.shape)
         fill_uniform(uniform, seed=seed, name=name)
@@ -180,7 +193,12 @@ def expression(asked: SimpleNamespace) -> Workload:
         need_triton(context.device)
     if impl == "transparent" and not context.on_gpu:
         raise SkipSide("torch.compile cannot look into a kernel that Triton's interpreter runs")
-    shapes = {"all": (n // cols, cols) if operation.rows else (n,), "row": (cols,), "table": (TABLE,)}
+    shapes = {
+        "all": (n // cols, cols) if operation.rows else (n,),
+        "row": (cols,),
+        "matrix": (cols, cols),
+        "table": (TABLE,),
+    }
     inputs = {name: empty(context, shapes[g.layout], kind) for name, g in operation.inputs.items()}
 
     def redraw(seed: int) -> None:
@@ -192,12 +210,13 @@ def expression(asked: SimpleNamespace) -> Workload:
     step = _runner(asked, inputs, held)
     step()
     truth = operation.make(asked.depth, n)
-    moved = operation.moved * n * kind.itemsize
+    matrices = sum(given.layout == "matrix" for given in operation.inputs.values())
+    moved = (operation.moved * n + matrices * cols**2) * kind.itemsize
     return Workload(
         step=step,
         work=Work(
             bytes=moved,
-            flops=operation.flops * n * (asked.depth if op == "axpb" else 1),
+            flops=(operation.flops * (asked.depth if op == "axpb" else 1) + 2 * cols * matrices) * n,
             items=n,
             item="elements",
             **memory_charge(context.device, moved),

@@ -78,7 +78,7 @@ def op(
     op: Literal[
         "add", "copy", "where", "scale_add", "sin_sqrt", "add_scale", "relu_abs", "axpb", "row_l2norm", "row_sum",
         "use_stored_square", "recompute_square", "swiglu", "softmax", "layer_norm", "norm_dropout_residual",
-        "gated_activation", "modulo_lookup", "mul_add_relu", "standardise_rows", "byte_tokenise",
+        "linear_gelu_dropout", "gated_activation", "modulo_lookup", "mul_add_relu", "standardise_rows", "byte_tokenise",
     ] = "add",
     impl: Literal[
         "python_loop", "per_tensor", "numpy", "cupy", "torch", "compiled", "triton", "opaque", "transparent"

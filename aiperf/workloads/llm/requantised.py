@@ -1,0 +1,70 @@
+"""Keys and values that are kept as computed or in few bits in turns: each change converts all of them.
+
+What must not live here: when it changes (decoder/precision.py), how numbers are rounded (decoder/caches.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiperf.workloads.decoder.caches import Cache, Contiguous, Quantised, Room
+from aiperf.workloads.decoder.model import Decoder
+
+
+class RequantisedKv(Cache):
+    """As computed at first. Only one of the two forms is held, so that few bits take little memory."""
+
+    def __init__(self, room: Room, *, bits: int, group: int) -> None:
+        super().__init__()
+        self._room, self._bits, self._group = room, bits, group
+        self._none = room.empty(room.batch, room.kv_heads, 0, room.head_dim)
+        self._low = False
+        self._parts = (self._new(),)
+
+    def _new(self) -> Cache:
+        return Quantised(self._room, bits=self._bits, group=self._group) if self._low else Contiguous(self._room)
+
+    def change(self, low: bool) -> None:
+        """Keep them in few bits from now on, or as floats: a new cache takes all of them, and the old one is freed."""
+        if low == self._low:
+            return
+        self._low, held = low, self._parts[0]
+        taken = self._new()
+        for layer in range(self._room.layers):
+            taken.extend(layer, *held.extend(layer, self._none, self._none))
+        taken.advance(self.length)
+        self._parts = (taken,)
+
+    def mask(self, count: int) -> Any:
+        """That of the form in which they are."""
+        return self._parts[0].mask(count)
+
+    def extend(self, layer: int, k: Any, v: Any) -> tuple[Any, Any]:
+        """In the form in which they are."""
+        found: tuple[Any, Any] = self._parts[0].extend(layer, k, v)
+        return found
+
+    def advance(self, count: int) -> None:
+        """Both counts."""
+        super().advance(count)
+        self._parts[0].advance(count)
+
+    def truncate(self, length: int) -> None:
+        """An emptied cache begins as computed again."""
+        if not length:
+            self.change(False)
+        super().truncate(length)
+        self._parts[0].truncate(length)
+
+
+class KeptIn:
+    """A model whose keys and values change to one form before each token."""
+
+    def __init__(self, model: Decoder, *, low: bool) -> None:
+        self._model, self._low = model, low
+
+    def forward(self, tokens: Any, cache: Cache) -> Any:
+        """Logits [batch, 1, vocab] after ``tokens`` [batch, 1]."""
+        assert isinstance(cache, RequantisedKv)
+        cache.change(self._low)
+        return self._model.forward(tokens, cache)
