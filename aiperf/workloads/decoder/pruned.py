@@ -46,6 +46,8 @@ class PrunedKv(Cache):
         ]
         self._filled = [0] * room.layers
         self._prompt: tuple[int, list[int]] = (0, self._filled)
+        self.chosen = torch.arange(kept, device=room.device).expand(room.batch, kept)
+        """Which tokens of a prompt are kept: [batch, kept]; all of one that is no longer."""
 
     def mask(self, count: int) -> Any:
         """None: a prompt into an emptied cache, or one token. Raises ValueError for anything else."""
@@ -91,7 +93,7 @@ def prefill_pruned(model: Decoder, prompts: Any, cache: PrunedKv, *, full: int, 
     if kept < count:
         scores = model.attention_of(full - 1, last, cache.keys(full - 1), spot)
         scores[:, -1] = torch.inf
-        chosen = scores.topk(kept, dim=1).indices.sort(dim=1).values
+        cache.chosen = chosen = scores.topk(kept, dim=1).indices.sort(dim=1).values
         x = x.gather(1, chosen[..., None].expand(-1, -1, x.shape[2]))
         spot = Spot(cache, spot.cos[chosen][:, None], spot.sin[chosen][:, None], None, kept > 1)
     x = model.through(x, spot, full, len(model.layers))

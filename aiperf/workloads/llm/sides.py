@@ -92,6 +92,10 @@ class Generation:
                 made["margins"] = torch.zeros(count, asked.new_tokens, device=device)
             else:
                 made["logits"] = torch.zeros(count, asked.new_tokens, shape.vocab, device=device)
+            if asked.show_text:
+                made["text"] = self._long(count, self._context() + asked.new_tokens)
+                if isinstance(self.groups[0].cache, pruned.PrunedKv):
+                    made["kept"] = self._long(count, self.groups[0].cache.chosen.shape[1])
             return made
         made["logits"] = torch.zeros(count, shape.vocab, device=device)
         if self.neighbours is not None:
@@ -158,8 +162,7 @@ class Generation:
             kept = pruned.kept_tokens(self.asked.prompt_tokens, self.asked.keep_prompt)
             logits = pruned.prefill_pruned(self.model, prompts, group.cache, full=self.asked.prune_after, kept=kept)
         elif self.asked.keep_prompt < 1:
-            short = pruned.compressed(prompts, self.asked.keep_prompt)
-            logits = generate.prefill(self.model, short, group.cache)
+            logits = generate.prefill(self.model, self._read(prompts), group.cache)
         elif beside is not None and self.asked.decoding_in == "same_pass":
             logits = beside.prefill_beside(prompts, group.cache, chunk=chunk)
         else:
@@ -195,12 +198,27 @@ class Generation:
         through = self.ways.through(number)
         group.cache.truncate(self._context())
         self.times.resume()
+        if self.asked.show_text:
+            self._show(group)
         size = group.rows.stop - group.rows.start
         for i, column in enumerate(group.wide(self.forced).split(1, dim=1)):
             logits = through.forward(column, group.cache)[:size, -1]
             self.held["logits"][group.rows, i] = logits.float()
             self.held["tokens"][group.rows, i] = logits.argmax(dim=-1)
             self.times.another()
+
+    def _show(self, group: Group) -> None:
+        """What a group reads and, where it is pruned, keeps of its prompts."""
+        prompts, into = self._read(self.prompts[group.rows]), self.held["text"][group.rows]
+        into[:, : prompts.shape[1]], into[:, prompts.shape[1] :] = prompts, self.forced[group.rows]
+        if isinstance(group.cache, pruned.PrunedKv):
+            self.held["kept"][group.rows] = group.cache.chosen
+
+    def _read(self, prompts: Any) -> Any:
+        """Prompts as they are computed."""
+        if self.asked.kept_by == "attention" or self.asked.keep_prompt == 1:
+            return prompts
+        return pruned.compressed(prompts, self.asked.keep_prompt)
 
     def _context(self) -> int:
         """The position that follows a prompt."""

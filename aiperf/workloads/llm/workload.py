@@ -12,6 +12,7 @@ from aiperf.workloads.contract import Context, SkipSide, Work, Workload
 from aiperf.workloads.decoder.model import PRESETS
 from aiperf.workloads.decoder.pruned import computed_tokens, kept_tokens
 from aiperf.workloads.llm.agreement import disagreement, rounded_disagreement, same_tokens, same_when_rounded
+from aiperf.workloads.llm.seen import as_seen
 from aiperf.workloads.llm.sides import Generation
 from aiperf.workloads.shared.seeded import gemm_peak, memory_peak, torch_dtype
 
@@ -30,6 +31,7 @@ def generate(
     new_tokens: int = 32,
     dtype: Literal["float32", "bfloat16"] = "float32",
     feed: Literal["greedy", "forced"] = "greedy",
+    show_text: bool = False,
     kv: Literal["none", "contiguous", "static", "paged", "windowed", "offloaded"] = "contiguous",
     weights: Literal["device", "host"] = "device",
     host_fetch: Literal["blocking", "ahead"] = "ahead",
@@ -75,9 +77,10 @@ def generate(
     computes (``ahead``). A cache in one block has room for ``room_tokens`` a sequence, or what is used if that is more.
     With ``kv_bits`` 8 or 4 a contiguous cache holds codes, with a scale and a minimum for each ``kv_group`` values (0:
     of a head), and besides the ``kv_recent`` newest tokens as computed.
-    ``feed: forced`` follows a given text and gives the logits at each of its positions. ``prefill_chunk`` cuts prompts
-    into pieces; ``decoding`` sequences with 64 tokens each decode one token after every piece, or ``decoding_in`` the
-    same pass with it, and what is left of ``new_tokens`` after the last.
+    ``feed: forced`` follows a given text and gives the logits at each of its positions, with ``show_text`` also what
+    was read and kept, for the check ``as_seen``; a contiguous cache then has the ``window`` that the other side is to
+    have. ``prefill_chunk`` cuts prompts into pieces; ``decoding`` sequences with 64 tokens each decode one token after
+    every piece, or ``decoding_in`` the same pass with it, and what is left of ``new_tokens`` after the last.
 
     ``context_from``: in a prefill, all but the last token's keys and values are read back from host memory or a file
     that set-up wrote, instead of computed; or sent by another cache on the device through host memory (``wire``), in
@@ -140,6 +143,9 @@ def _workload(asked: SimpleNamespace, side: Generation) -> Workload:
             "same_when_rounded": same_when_rounded,
             "disagreement": disagreement,
             "rounded_disagreement": rounded_disagreement,
+            "as_seen": as_seen(
+                side.model, prompt_tokens=asked.prompt_tokens, window=asked.window, full=asked.prune_after
+            ),
         },
         facts={
             "weight_bytes": (shape.layers * shape.layer_parameters + shape.head_parameters) * element,
@@ -216,8 +222,11 @@ def _check_cache(asked: SimpleNamespace) -> None:
     head = PRESETS[asked.model].head_dim
     if asked.kv_bits and (asked.kv_group < 0 or head % (asked.kv_group or head) or asked.kv_recent < 0):
         raise ValueError(f"kv_group must be 0 or divide the {head} values of a head; kv_recent must not be negative")
-    if (asked.window > 0) != (asked.kv == "windowed") or asked.window < 0:
+    told = asked.show_text and asked.kv == "contiguous"  # for the check, which knows it from there
+    if asked.window < 0 or (not told and (asked.window > 0) != (asked.kv == "windowed")):
         raise ValueError(f"kv windowed needs a window of 1 or more, and only it has one; window is {asked.window}")
+    if asked.show_text and (asked.feed != "forced" or asked.dtype != "float32"):
+        raise ValueError("show_text needs feed forced and float32")
     if asked.room_tokens < 0:
         raise ValueError(f"room_tokens is {asked.room_tokens}; it must not be negative")
     if asked.context_from != "prefill" and (
@@ -302,5 +311,5 @@ def _work(asked: SimpleNamespace) -> Work:
 
 def _seen(asked: SimpleNamespace, before: int, count: int) -> int:
     """Keys that ``count`` tokens after ``before`` others see, each its own among them."""
-    most = asked.window or before + count
+    most = asked.window if asked.kv == "windowed" else before + count
     return sum(min(most, at + 1) for at in range(before, before + count))
