@@ -188,6 +188,7 @@ class Auditor:
             kept_outputs=workload.kept_outputs,
             latencies=workload.latencies is not None,
             latency_source=workload.latency_source,
+            done_outside=workload.done_outside,
         )
 
     def _poison(self) -> None:
