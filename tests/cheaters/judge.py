@@ -14,8 +14,8 @@ from aiperf.records import CaseRecord, Pair
 from tests.cheaters.entries import Entry
 
 Word = Literal["caught", "told", "missed", "undecided", "harmless", "skipped"]
-"""caught: the verdict is invalid, or there is none because every pair was void for what the side did, or the case failed
-for a reason that is about the cheat. told: a note or an incident
+"""caught: the verdict is invalid, or there is none because every pair was void for what the side did, or the case
+failed for a reason that is about the cheat. told: a note or an incident
 that is about trust stands beside a verdict. missed: the cheat came out as an improvement, and nothing was said; or
 the case failed for another reason, or aiperf itself did. undecided: nothing was said, and the verdict is inconclusive,
 with an improvement in its interval. harmless: nothing was said, and the cheat won nothing. skipped: the host cannot run
