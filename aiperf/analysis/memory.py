@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Sequence
 
-from aiperf.analysis.pairs import side_run, valid
+from aiperf.analysis.pairs import done_outside, side_run, valid
 from aiperf.records import Case, Note, Pair, SideRun
 
 FLOOR_BYTES = 16 << 20
@@ -43,7 +43,7 @@ def elsewhere_notes(pairs: Sequence[Pair], case: Case) -> Iterator[Note]:
             peak = statistics.median(run.peak_bytes or 0 for run in _runs(pairs, mine)) if held[mine] else 0
             if held[mine] - held[theirs] > max(FLOOR_BYTES, SHARE * peak):
                 values = {"own_bytes": held[mine], "base": theirs, "base_bytes": held[theirs]}
-                yield Note("memory_elsewhere", {"side": mine, **values})
+                yield Note("memory_elsewhere", {"side": mine, **values, **done_outside(pairs, mine)})
 
 
 def _elsewhere(pairs: Sequence[Pair], side: str) -> float:

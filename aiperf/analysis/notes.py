@@ -148,8 +148,13 @@ def _unverified(v: Mapping[str, Any]) -> str:
     return f"not verified (strict): {_SENTENCES[code](v)}; {_REMEDIES[code]}"
 
 
+def _doubted(v: Mapping[str, Any]) -> str:
+    """By what a side is better that no check saw, and the line to write."""
+    return f"{_SENTENCES[v['code']](v)}; {_REMEDIES[v['code']]}"
+
+
 def _because(v: Mapping[str, Any]) -> str:
-    return f" ({v['reason']})" if v["reason"] else ""
+    return f" ({v['reason']})" if v.get("reason") else ""
 
 
 def _source_figures(v: Mapping[str, Any]) -> str:
@@ -166,6 +171,7 @@ def _own_figure(value: float, unit: str) -> str:
     return format_time(value) if unit == "s" else f"{significant(value)} {unit}"
 
 
+_SAY_WHY = 'or say why not, done_outside="...", in the Workload'
 _REMEDIES = {
     "nothing_returned": 'return what they compute, or say why not, check: {kind: none, reason: "..."}',
     "inputs_undeclared": 'name them, inputs=lambda: {...}, or say why not, fixed_inputs="...", in the Workload',
@@ -176,9 +182,10 @@ _REMEDIES = {
     "outputs_unpoisoned": 'say why not, kept_outputs="...", in the Workload',
     "latencies_reported": 'say how it takes them, latency_source="...", in the Workload',
     "stragglers": "the program must end what it starts",
-    "time_outside": "do it in the step, where it is timed",
-    "first_elsewhere": "let the first iteration build what it needs, or compare whole programs",
-    "memory_elsewhere": "let the process itself hold it, or compare whole programs",
+    "time_outside": f"do it in the step, where it is timed, {_SAY_WHY}",
+    "first_elsewhere": f"let the first iteration build what it needs, compare whole programs, {_SAY_WHY}",
+    "memory_elsewhere": f"let the process itself hold it, compare whole programs, {_SAY_WHY}",
+    "tolerance_used": 'say why that is near enough, check: {kind: named, ..., reason: "..."}',
     "first_run_slower": 'let each run begin without what others left, --prepare "rm -r ..."',
 }
 """What satisfies strict mode."""
@@ -254,12 +261,12 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
     ),
     "time_outside": lambda v: (
         f"{v['side']} spends {format_time(v['own_s'])} {_PHASES[v['phase']]}, {v['base']} {format_time(v['base_s'])}: "
-        "not in the time"
+        f"not in the time{_because(v)}"
     ),
     "first_elsewhere": lambda v: (
         f"the first iteration of {v['side']} takes {format_time(v['own_s'])}, "
         f"of {v['base']} {format_time(v['base_s'])}, "
-        f"but {v['side']} spends {format_time(v['more_s'])} more before it, in set-up or prepare()"
+        f"but {v['side']} spends {format_time(v['more_s'])} more before it, in set-up or prepare(){_because(v)}"
     ),
     "cpu_time_same": lambda v: (
         f"CPU time per step did not fall as the time did: from {format_time(v['before_cpu_s'])} to "
@@ -286,7 +293,7 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
     ),
     "memory_elsewhere": lambda v: (
         f"{v['side']} holds {format_bytes(v['own_bytes'])} outside of its own process (other processes, files in "
-        f"memory), {v['base']} {format_bytes(v['base_bytes'])}: not in the peak memory"
+        f"memory), {v['base']} {format_bytes(v['base_bytes'])}: not in the peak memory{_because(v)}"
     ),
     "tolerance_used": lambda v: (
         f"outputs of {v['side']} are off by up to {v['error']:.2g}: within the tolerance of {v['declared']:.2g} "
@@ -301,6 +308,7 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
     ),
     "stragglers": lambda v: f"processes that {_and(v)} started still ran when it had ended",
     "unverified": _unverified,
+    "doubted": _doubted,
     "source_figures": _source_figures,
     "text": lambda v: str(v["text"]),
 }

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from aiperf.analysis.audited import FEWEST_PAIRS
 from aiperf.analysis.metrics import DEFAULT_METRIC
-from aiperf.analysis.pairs import counted, reading, side_run, side_value, valid
+from aiperf.analysis.pairs import counted, done_outside, reading, side_run, side_value, valid
 from aiperf.records import Case, Note, Pair, Result, SideRun
 
 SHARE = 0.25
@@ -68,7 +68,8 @@ def phase_notes(pairs: Sequence[Pair], case: Case) -> Iterator[Note]:
         for phase, floor in floors.items():
             own, other = (_phase(used, name, phase) for name in (side, base))
             if own - other > floor:
-                yield Note("time_outside", {"side": side, "phase": phase, "own_s": own, "base": base, "base_s": other})
+                values = {"side": side, "phase": phase, "own_s": own, "base": base, "base_s": other}
+                yield Note("time_outside", {**values, **done_outside(used, side)})
 
 
 def first_notes(pairs: Sequence[Pair], case: Case) -> Iterator[Note]:
@@ -84,9 +85,8 @@ def first_notes(pairs: Sequence[Pair], case: Case) -> Iterator[Note]:
         (base_s, own_s), saved = (statistics.median(x[i][0] for x in starts) for i in (0, 1)), min(g for g, _ in gains)
         if saved > max(FIRST_FLOOR_S, SHARE * base_s) and all(more > HALF * gain for gain, more in gains):
             before = statistics.median(more for _, more in gains)
-            yield Note(
-                "first_elsewhere", {"side": side, "own_s": own_s, "base": base, "base_s": base_s, "more_s": before}
-            )
+            values = {"side": side, "own_s": own_s, "base": base, "base_s": base_s, "more_s": before}
+            yield Note("first_elsewhere", {**values, **done_outside(used, side)})
 
 
 def _start(pair: Pair, side: str) -> tuple[float, float] | None:

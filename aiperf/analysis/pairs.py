@@ -159,6 +159,13 @@ def side_run(pair: Pair, side: str) -> SideRun | None:
     return next((r for r in pair.runs if r.side == side), None)
 
 
+def done_outside(pairs: Sequence[Pair], side: str) -> dict[str, str]:
+    """``reason``: why a side does or keeps elsewhere what another one does not, by its workload; empty without one."""
+    runs = (run for pair in pairs if (run := side_run(pair, side)) is not None and run.coverage is not None)
+    reason = next((run.coverage.done_outside for run in runs if run.coverage), "")
+    return {"reason": reason} if reason else {}
+
+
 def has_metric(pairs: Sequence[Pair], case: Case, *, metric: str, sides: Sequence[str]) -> bool:
     """Whether every pair that counts holds a positive number of this metric for each of the sides."""
     used = valid(pairs)

@@ -73,7 +73,7 @@ def conclude(
     found = _all_limits(case, pairs, peaks or {})
     notes = against_sides(case, pairs)
 
-    unverified, open_doubts = (unverified_notes(pairs, case), doubts(pairs, case)) if strict else ((), ())
+    unverified, open_doubts = unverified_notes(pairs, case) if strict else (), doubts(pairs, case, strict=strict)
 
     def fault_of(*sides: str, metric: str) -> Fault | None:
         """The first that holds: a side is wrong, its time cannot be what the work took, no machine is so fast, strict

@@ -24,9 +24,15 @@ DOUBTS: Mapping[str, tuple[str, ...]] = {
     "time_outside": (DEFAULT_METRIC, "wall"),
     "first_elsewhere": ("first_iteration",),
     "memory_elsewhere": ("peak_memory",),
+    "latencies_reported": tuple(LATENCIES),
+    "tolerance_used": (),
     "first_run_slower": (DEFAULT_METRIC, "user", "system"),
 }
-"""Code of a note that names another place for what a side seems to save -> the metrics that are saved so."""
+"""Code of a note that names another place for what a side seems to save, or says that nobody but the side knows it ->
+the metrics that may be better for it; all of them where none is named."""
+_STRICTLY = ("first_run_slower",)
+"""Of these, what only strict mode refuses: caches on disk that a first run fills are what many honest programs have,
+and no program can say why."""
 _PLACES = ("prepare", "inputs", "outputs")
 """Of ``time_outside``: set-up and ``redraw`` of honest sides differ for reasons of their own."""
 
@@ -70,19 +76,27 @@ def unexplained(notes: Sequence[Note], *, sides: Sequence[str], metric: str) -> 
     return [note for note in about if note.code != "latencies_reported" or metric in LATENCIES]
 
 
-def doubts(pairs: Sequence[Pair], case: Case) -> tuple[Note, ...]:
-    """Notes for which strict mode refuses to say that a side is better: what it saves is done or kept elsewhere."""
+def doubts(pairs: Sequence[Pair], case: Case, *, strict: bool = False) -> tuple[Note, ...]:
+    """Notes for which no side is said to be better, each on a ``side``: what it saves is done or kept elsewhere, or is
+    known from its own code alone, and its workload or the scenario gives no reason."""
+    moved = (*phase_notes(pairs, case), *first_notes(pairs, case), *elsewhere_notes(pairs, case))
+    told = [n for n in unverified_notes(pairs, case) if n.code == "latencies_reported" and not n.values["reason"]]
     found = (
-        *phase_notes(pairs, case), *first_notes(pairs, case), *elsewhere_notes(pairs, case), *program_notes(pairs, case)
-    )  # fmt: skip
+        *(note for note in moved if not note.values.get("reason")),
+        *(Note(note.code, {**note.values, "side": side}) for note in told for side in note.values["sides"]),
+        *(tolerance_notes(pairs, case) if case.check.kind == "named" else ()),
+        *(program_notes(pairs, case) if strict else ()),
+    )
     return tuple(n for n in found if n.code in DOUBTS and n.values.get("phase", _PLACES[0]) in _PLACES)
 
 
 def doubted(notes: Sequence[Note], *, winner: str, metric: str) -> Note | None:
     """The first of ``doubts`` by which ``winner`` may be better in a metric; None where there is none."""
-    about = (note for note in notes if note.values["side"] == winner and metric in DOUBTS[note.code])
+    about = (n for n in notes if n.values["side"] == winner and metric in (DOUBTS[n.code] or (metric,)))
     first = next(about, None)
-    return Note("unverified", {"code": first.code, **first.values}) if first else None
+    if first is None:
+        return None
+    return Note("unverified" if first.code in _STRICTLY else "doubted", {"code": first.code, **first.values})
 
 
 def _returns_nothing(pairs: Sequence[Pair], side: str) -> bool:

@@ -73,6 +73,9 @@ class Reason(StrEnum):
     """invalid: in too many pairs requests were sent late."""
     CLIENT_BUSY = "client_busy"
     """invalid: in too many pairs the load's client needed more than its CPU can give."""
+    DOUBTED = "doubted"
+    """invalid: what makes a side better is done or kept where the metric does not look, or rests on its own word, and
+    nobody says why."""
     UNVERIFIED = "unverified"
     """invalid, in strict mode: something of a side could not be checked, and its workload gives no reason."""
 

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from aiperf.host.placement import format_cpus
-from aiperf.launch.wide import wide_fault
+from aiperf.launch.wide import varied_fault, wide_fault
 from aiperf.protocol.checking import CompareReply
 from aiperf.protocol.messages import SummaryReply, WideReply
 from aiperf.records import Case, CheckResult, Coverage, Incident, PhaseTime, SideRun
@@ -167,6 +167,10 @@ def unequal(case: Case, runs: Mapping[str, SideRun], wide: Mapping[str, Sequence
         if fault:
             compared = f"{other} with {first}, on inputs far from the usual ones"
             yield CheckResult(False, compared, fault, kind="wide_inputs", sides=(other,))
+        both = wide.get(first, ()), wide.get(other, ())
+        if not by_design and (fault := varied_fault(*both, case.check, names=(first, other))):
+            compared = f"{other} with {first}, on inputs that audits leave alone"
+            yield CheckResult(False, compared, fault, kind="varied_inputs", sides=(other,))
         if detail := work_differs(runs[first].work, runs[other].work, (first, other)):
             yield CheckResult(False, "work per step", detail, kind="work", sides=(other,))
 

@@ -1,4 +1,4 @@
-"""Are the answers to inputs far from the usual ones the same on two sides, as far as such inputs let answers agree?
+"""Are the answers to inputs far from the usual ones, or varied where audits leave them alone, the same on two sides?
 
 What must not live here: drawing inputs (worker/redraw.py), checks of the usual inputs.
 """
@@ -14,6 +14,9 @@ from aiperf.protocol.messages import Check, WideReply
 _MOVED = 4.0
 """Times what moved inputs change in the base side's answer, that two honest answers may lie apart: both round in every
 sum, where the move is one of the inputs alone."""
+_VARIED_RTOL = 0.15
+"""That of the coarsest type: a side that minds inputs which were varied is closer, one that does not far away."""
+_REMEDY = 'where they never have others, say so, fixed_inputs="...", in the Workload'
 _SHARE = 0.01
 """Of the elements that were looked at, which must be wrong: of quantised numbers a few may fall to another side."""
 
@@ -35,17 +38,39 @@ def wide_fault(base: Sequence[WideReply], other: Sequence[WideReply], check: Che
     return ""
 
 
+def varied_fault(base: Sequence[WideReply], other: Sequence[WideReply], check: Check, *, names: tuple[str, str]) -> str:
+    """The first output, rank by rank, that differs after inputs were varied that audits leave as they are; empty where
+    there is none, or where the sides have not met the same."""
+    for theirs, ours in ((a.other, b.other) for a, b in zip(base, other, strict=False)):
+        if not ours.varied or (theirs.varied, theirs.inputs) != (ours.varied, ours.inputs):
+            continue
+        found = [(n, "in its bytes") for n, digest in ours.digests.items() if theirs.digests.get(n, digest) != digest]
+        found += [
+            (n, _far(theirs.values.get(n, ()), values, check, rtol=_VARIED_RTOL)) for n, values in ours.values.items()
+        ]
+        for name, fault in (each for each in found if each[1]):
+            what = f"when {' and '.join(ours.varied)}, the same in every audit, had other values"
+            return f"{names[1]}: {name} differs from {names[0]}'s {what}, {fault}; {_REMEDY}"
+    return ""
+
+
 def _apart(name: str, base: WideReply, other: WideReply, check: Check, *, rtol: float | None) -> str:
     """How far two answers lie apart; empty where they are as close as they can be expected to be.
 
     ``|got - want| <= rtol |want| + rtol RMS(want) + 4 m``: ``m`` is what inputs that move by the tolerance of their
     type change in the base side's answer, so that an answer which such inputs hardly determine accuses nobody.
     """
-    want, got, moved = base.values.get(name, ()), other.values.get(name, ()), base.moved.get(name)
-    if rtol is None or moved is None or not want or len(want) != len(got) or not math.isfinite(moved):
+    moved = base.moved.get(name)
+    if rtol is None or moved is None or not math.isfinite(moved):
+        return ""
+    return _far(base.values.get(name, ()), other.values.get(name, ()), check, rtol=rtol, more=_MOVED * moved)
+
+
+def _far(want: Sequence[float], got: Sequence[float], check: Check, *, rtol: float, more: float = 0.0) -> str:
+    if not want or len(want) != len(got):
         return ""
     rtol = max(rtol, check.rtol or 0.0)
-    floor = max(rtol * math.hypot(*want) / math.sqrt(len(want)), check.atol or 0.0) + _MOVED * moved
+    floor = max(rtol * math.hypot(*want) / math.sqrt(len(want)), check.atol or 0.0) + more
     wrong = [(abs(g - w), w, g) for w, g in zip(want, got, strict=True) if abs(g - w) > floor + rtol * abs(w)]
     if len(wrong) <= _SHARE * len(want):
         return ""

@@ -25,6 +25,20 @@ class AuditedOutput:
 
 
 @dataclass(frozen=True)
+class VariedAnswer:
+    """What one step made of inputs that no audit redraws, after they were varied."""
+
+    varied: tuple[str, ...] = ()
+    """Names of these; none where nothing may be varied, or where the step refuses it."""
+    inputs: str = ""
+    """Digest of all inputs: answers to other ones are not compared."""
+    digests: dict[str, str] = field(default_factory=dict)
+    """Output of whole numbers or booleans -> digest of its type, shape and bytes."""
+    values: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    """Output of real numbers -> some of its elements, the same of every side; where they are finite."""
+
+
+@dataclass(frozen=True)
 class AuditClaims:
     """What a worker says of everything that one audit left."""
 

@@ -38,3 +38,5 @@ class Coverage:
     """Whether the side reports latencies, which nothing checks."""
     latency_source: str = ""
     """How it takes them, in its own words."""
+    done_outside: str = ""
+    """Why it does or keeps outside of what is measured what another side does or keeps inside, in its own words."""

@@ -15,7 +15,7 @@ from time import perf_counter
 from typing import Any, Literal
 
 from aiperf.protocol.checking import RTOL
-from aiperf.protocol.claims import AuditClaims, AuditedOutput
+from aiperf.protocol.claims import AuditClaims, AuditedOutput, VariedAnswer
 from aiperf.protocol.messages import WideReply
 from aiperf.protocol.reported import Coverage
 from aiperf.worker import arrays, contents
@@ -69,6 +69,7 @@ class Auditor:
         self._faults: list[str] = []
         self._strays: list[float] = []
         self._drawn: list[dict[str, str]] = []
+        self._varied: tuple[str, ...] = ()
 
     def run(self, seed: int, timed: Timed, *, want_reference: bool) -> Snapshot | None:
         """One audit. A step that cannot be audited becomes a fault, not an exception, and leaves no snapshot."""
@@ -147,6 +148,30 @@ class Auditor:
         self.redraw(seed)
         return found
 
+    def varied(self, seed: int, step: Callable[[], object]) -> VariedAnswer:
+        """What ``step`` makes of inputs that no audit redraws, varied once and brought back; empty where it raises."""
+        found, restored = VariedAnswer(), _nothing
+        with suppress(Exception):
+            if draws := self.redraw.variations(self._fixed()):
+                self._reset()
+                restored = self.redraw.vary(draws, seed)
+                self._poison()
+                inputs = " ".join(f"{name}={digest}" for name, digest in self._input_digests().items())
+                step()
+                outputs = self._workload.outputs()
+                digests = {str(n): arrays.digest(a) for n, a in outputs.items() if arrays.dtype_of(a) not in RTOL}
+                self._varied = tuple(draws)
+                found = VariedAnswer(self._varied, inputs, digests, _some_of(outputs, seed))
+        restored()
+        if found.varied:
+            self._reset()
+        return found
+
+    def _fixed(self) -> tuple[str, ...]:
+        """Inputs that were the same in every audit."""
+        first = self._drawn[0] if len(self._drawn) > 1 else {}
+        return tuple(str(name) for name, digest in first.items() if all(d.get(name) == digest for d in self._drawn))
+
     def _on_wide(self, seed: int, step: Callable[[], object], *, moved: bool = False) -> Mapping[str, Any]:
         self._reset()
         self.redraw(seed, wide=True)
@@ -174,10 +199,9 @@ class Auditor:
         """What the audits so far could put to the test. That an input was redrawn is seen from its digests, so that it
         does not matter by whom, or whether ``redraw`` minds its seed."""
         workload, several = self._workload, len(self._drawn) > 1
-        first = self._drawn[0] if several else {}
-        fixed = tuple(str(name) for name, digest in first.items() if all(d.get(name) == digest for d in self._drawn))
+        fixed = tuple(name for name in self._fixed() if name not in self._varied)
         if workload.one_input:
-            fixed = ("arguments",) if all(drawn == first for drawn in self._drawn) else ()
+            fixed = ("arguments",) if all(drawn == self._drawn[0] for drawn in self._drawn) else ()
         moved = workload.redraw is not None and len({str(s.claims.outputs) for s in self.snapshots}) > 1
         without: Literal["redrawn", "undeclared"] = "redrawn" if moved else "undeclared"
         return Coverage(
@@ -188,6 +212,7 @@ class Auditor:
             kept_outputs=workload.kept_outputs,
             latencies=workload.latencies is not None,
             latency_source=workload.latency_source,
+            done_outside=workload.done_outside,
         )
 
     def _poison(self) -> None:
@@ -274,6 +299,10 @@ def rehearse(workload: Workload) -> None:
             poison=workload.poison,
         )
         Auditor(nothing, keep_bytes=_LITTLE).run(0, _untimed, want_reference=False)
+
+
+def _nothing() -> None:
+    pass
 
 
 def _untimed(before: Callable[[], object], after: Callable[[], object]) -> float:

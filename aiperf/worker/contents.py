@@ -11,6 +11,8 @@ from typing import Any
 from aiperf.worker.arrays import kind, to_numpy
 from aiperf.workloads.shared.seeded import draw_normal, own_seed
 
+_FEW = 16
+"""Fewer elements may be a number that says how something is built."""
 _MANY = 1 << 20
 """Elements that show whether values repeat."""
 
@@ -70,6 +72,59 @@ def is_shuffled_data(array: Any) -> bool:
     rows = host.reshape(host.shape[0], -1)
     rising = (rows[1:] >= rows[:-1]).all()
     return not (rising or (rows[1:] <= rows[:-1]).all())
+
+
+def is_scattered(array: Any) -> bool:
+    """Whether an array of booleans may be data in any order: it turns from one value to the other at least half as
+    often as a random one with as many of each, which triangles, bands and padding do not."""
+    host, dtype = to_numpy(array)
+    flat = host.reshape(-1)
+    if dtype != "bool" or len(flat) < 2:
+        return False
+    share = float(flat.mean())
+    return float((flat[1:] != flat[:-1]).mean()) >= share * (1 - share) > 0
+
+
+def constant(array: Any) -> int:
+    """The one positive value of an array of whole numbers or booleans; 0 where it has others, or is hardly an array."""
+    host, dtype = to_numpy(array)
+    if (host.dtype.kind not in "iu" and dtype != "bool") or host.size < _FEW:
+        return 0
+    first = int(host.reshape(-1)[0])
+    return first if first > 0 and bool((host == host.reshape(-1)[0]).all()) else 0
+
+
+def is_order(array: Any) -> bool:
+    """Whether an array counts 0, 1, 2, ...: the order in which things lie that need not lie so."""
+    import numpy as np
+
+    host, dtype = to_numpy(array)
+    whole = host.dtype.kind in "iu" and dtype != "bool" and host.ndim == 1 and host.size >= _FEW
+    return whole and bool((host == np.arange(host.size)).all())
+
+
+def are_keys(array: Any, *, beyond: int) -> bool:
+    """Whether sorted whole numbers can be no places in an array of ``beyond`` elements, as offsets are."""
+    host, dtype = to_numpy(array)
+    whole = host.dtype.kind in "iu" and dtype != "bool" and host.ndim == 1 and host.size >= _FEW
+    return whole and int(host.max()) > beyond and int(host.min()) < int(host.max())
+
+
+def lower(array: Any, most: int, *, name: str, seed: int) -> None:
+    """Fill an array whose every element is ``most`` with numbers from 1 to it, or of booleans half with False."""
+    import numpy as np
+
+    host, dtype = to_numpy(array)
+    draw, low = np.random.default_rng(own_seed(seed, name)), 0 if dtype == "bool" else 1
+    drawn = draw.integers(low, most, host.shape, endpoint=True).astype(host.dtype)
+    if kind(array) == "torch":
+        import torch
+
+        write(array, torch.from_numpy(drawn).to(array.device))
+    elif kind(array) == "numpy":
+        write(array, drawn)
+    else:
+        array.set(drawn)
 
 
 def has_repeats(array: Any) -> bool:

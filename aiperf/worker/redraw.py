@@ -6,7 +6,7 @@ What must not live here: when inputs are redrawn, and the arithmetic on arrays (
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -75,6 +75,33 @@ class Redraw:
         room = all(contents.has_room(array, _TIMES_HELD * held) for array in self._arrays.values())
         return Swap(self._arrays, self._draws) if 0 < held <= most and room else None
 
+    def variations(self, fixed: Sequence[str]) -> dict[str, Draw]:
+        """How inputs of these names, which audits leave as they are, may be varied so that no step comes to harm: none
+        gets a value above those that it had. Nothing is varied where the workload says why they are fixed, nor what a
+        ``redraw`` of its own leaves alone, unless that redraws nothing at all."""
+        workload, given = self._workload, dict(self._workload.inputs()) if self._workload.inputs is not None else {}
+        own = workload.redraw is not None
+        if workload.fixed_inputs or workload.one_input or (own and set(map(str, given)) - set(fixed)):
+            return {}
+        most = max([int(math.prod(array.shape)) for array in (*given.values(), *workload.outputs().values())] or [0])
+        drawn = ((str(name), a, _draw_of(str(name), a) if own else None) for name, a in given.items())
+        found = {name: draw or _variation_of(name, a, most) for name, a, draw in drawn if name in fixed}
+        return {name: draw for name, draw in found.items() if draw is not None}
+
+    def vary(self, draws: Mapping[str, Draw], seed: int) -> Callable[[], None]:
+        """Vary these inputs; what brings their contents back."""
+        assert self._workload.inputs is not None
+        given = {str(name): array for name, array in self._workload.inputs().items() if str(name) in draws}
+        former = {name: arrays.clone(array) for name, array in given.items()}
+
+        def restore() -> None:
+            for name, array in given.items():
+                contents.write(array, former[name])
+
+        for name, array in given.items():
+            draws[name](array, seed, False)
+        return restore
+
     def move(self) -> None:
         """Move the real numbers that the harness draws by the tolerance of their type: an answer may change as much."""
         if self._workload.inputs is not None:
@@ -118,6 +145,22 @@ def _draw_of(name: str, array: Any) -> Draw | None:
         # Keys that each occur once stay so; of others a new order alone would leave counts and sums as they were.
         return partial(_rows, name, arrays.clone(array), contents.has_repeats(array))
     return None
+
+
+def _variation_of(name: str, array: Any, most: int) -> Draw | None:
+    """How an array that may be structure is varied once, with values that it had or smaller ones; None for what offsets
+    may be, and for masks that have a shape. ``most``: elements of the largest array of the workload."""
+    if not contents.is_writable(array):
+        return None
+    if value := contents.constant(array):
+        return partial(_lowered, name, value) if value > 1 or "bool" in arrays.dtype_of(array) else None
+    if contents.is_scattered(array) or contents.is_order(array) or contents.are_keys(array, beyond=most):
+        return partial(_rows, name, arrays.clone(array), False)
+    return None
+
+
+def _lowered(name: str, most: int, array: Any, seed: int, wide: bool) -> None:
+    contents.lower(array, most, name=name, seed=seed)
 
 
 def _rounded(mean: float, std: float) -> tuple[float, float]:

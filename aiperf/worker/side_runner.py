@@ -281,6 +281,7 @@ class SideRunner:
             with suppress(LazyOutput):  # which an audit has found
                 row = self.auditor.in_a_row(step, seconds=request.seconds)
             reply = replace(self.auditor.wide(request.seed, step), steps=row.steps, left_out=row.left_out)
+            reply = replace(reply, other=self.auditor.varied(request.seed, step))
             read_latencies(self.workload)
         return reply
 

@@ -82,7 +82,7 @@ class Workload:
     """Redraw the inputs in place from a seed, when scaled normal noise would not do. Equal seeds, equal inputs."""
     fixed_inputs: str = ""
     """Why audits meet inputs that are not, or not all, redrawn: ``reads a file that set-up wrote``. Shown with the
-    result, which ``--strict`` refuses without it; so are the two reasons below."""
+    result, which ``--strict`` refuses without it; so are the reasons below."""
     reset: Callable[[], None] | None = None
     """Back to the state after set-up (parameters, optimizer), before an audit; for steps with state."""
     prepare: Callable[[], None] | None = None
@@ -103,6 +103,10 @@ class Workload:
     Percentiles of each series become metrics (``ttft_p99``); a gang's are those of its slowest rank."""
     latency_source: str = ""
     """How ``latencies`` are taken, since nothing checks them: ``monotonic clock around each request``."""
+    done_outside: str = ""
+    """Why ``prepare``, ``inputs`` or ``outputs`` of this side take longer than those of another, set-up does what its
+    first iteration would, or its memory lies in other processes: ``prepare restores the table that a step empties``.
+    Without it no side counts as better by what it saves so."""
     elsewhere: bool = False
     """Whether processes that the workload starts do all the work, a server's: the memory of the side's own process says
     nothing of it then, and is not reported."""

@@ -6,11 +6,13 @@ import pytest
 from analysis_maker import SETTINGS, make_case, make_pair, make_pairs, make_run
 
 from aiperf.analysis.notes import note_sentence
+from aiperf.analysis.outside import phase_notes
 from aiperf.analysis.recompute import conclude, recompute
 from aiperf.analysis.unverified import doubted, tolerance_notes, unexplained, unverified_notes
 from aiperf.protocol.messages import Check
-from aiperf.records import CaseRecord, CheckResult, Coverage, Note, Pair, PhaseTime
+from aiperf.records import CaseRecord, CheckResult, Coverage, Latencies, Note, Pair, PhaseTime
 
+SIDES = ("before", "after")
 D = [0.051, 0.043, 0.060, 0.048, 0.055, 0.039]
 
 
@@ -164,23 +166,71 @@ def test_an_error_that_only_the_stated_tolerance_lets_pass_is_told_unless_the_sc
     assert not list(tolerance_notes(pairs_of(), case))
 
 
-def in_prepare(seconds: float) -> list[Pair]:
+def in_prepare(seconds: float, covered: Coverage = Coverage(fixed=())) -> list[Pair]:  # noqa: B008
     """Pairs whose second side is twice as fast and spends so long in ``prepare``."""
     times = {"before": 2e-3, "after": 1e-3}
     phases = {"before": {}, "after": {"prepare": PhaseTime(10, 10 * seconds, seconds)}}
-    runs = [replace(make_run(name), phases=phases[name], coverage=Coverage(fixed=())) for name in times]
+    runs = [replace(make_run(name), phases=phases[name], coverage=covered) for name in times]
     return [make_pair(i, {**times, "before": times["before"] * (1 + i / 100)}, runs=runs) for i in range(6)]
 
 
-def test_strict_mode_does_not_call_a_side_better_that_works_as_long_where_no_time_holds_it() -> None:
-    (moved, *_), (little, *_) = (conclude(make_case(), in_prepare(s), strict=True, **SETTINGS) for s in (1e-3, 0.05e-3))
-    assert moved.verdict.reason == "unverified"
+@pytest.mark.parametrize("strict", [False, True])
+def test_no_side_is_called_better_that_works_as_long_where_no_time_holds_it(strict: bool) -> None:
+    (moved, *_), (little, *_) = (
+        conclude(make_case(), in_prepare(s), strict=strict, **SETTINGS) for s in (1e-3, 0.05e-3)
+    )
+    assert (moved.verdict.word, moved.verdict.reason) == ("invalid", "doubted")
     assert moved.verdict.sentence == (
-        "not verified (strict): after spends 1.00 ms a step in prepare(), before 0 ns: not in the time; "
-        "do it in the step, where it is timed"
+        "after spends 1.00 ms a step in prepare(), before 0 ns: not in the time; "
+        'do it in the step, where it is timed, or say why not, done_outside="...", in the Workload'
     )
     assert little.verdict.word == "improved"
-    assert conclude(make_case(), in_prepare(1e-3), **SETTINGS)[0].verdict.word == "improved"
+
+
+def test_a_side_that_says_why_it_works_outside_of_the_time_is_compared_and_its_reason_told() -> None:
+    pairs = in_prepare(1e-3, Coverage(fixed=(), done_outside="restores the table"))
+    assert conclude(make_case(), pairs, strict=True, **SETTINGS)[0].verdict.word == "improved"
+    (note,) = phase_notes(pairs, make_case())
+    assert note_sentence(note).endswith("before 0 ns: not in the time (restores the table)")
+
+
+def with_latencies(**covered: str) -> list[Pair]:
+    """Pairs of two sides that report latencies, by which the second one is a third faster."""
+    runs = [replace(make_run(name), coverage=Coverage(fixed=(), latencies=True, **covered)) for name in SIDES]
+    found = []
+    for i in range(6):
+        pair = make_pair(i, {"before": 2e-3, "after": 2e-3 * (1 + i / 1000)}, runs=runs)
+        units = {"before": (0.03 + i / 10000,) * 40, "after": (0.02,) * 40}
+        samples = [replace(s, latencies=(Latencies(units[s.side]),)) for s in pair.samples if not s.audit]
+        found.append(replace(pair, samples=tuple(samples)))
+    return found
+
+
+def test_no_side_is_called_better_by_latencies_that_only_its_own_code_knows_and_does_not_explain() -> None:
+    case = make_case(metric="latency_p50")
+    found = conclude(case, with_latencies(), **SETTINGS)
+    primary = next(r for r in found if r.primary)
+    assert (primary.verdict.word, primary.verdict.reason) == ("invalid", "doubted")
+    assert primary.verdict.sentence.endswith('say how it takes them, latency_source="...", in the Workload')
+    explained = conclude(case, with_latencies(latency_source="a clock around each request"), **SETTINGS)
+    assert next(r for r in explained if r.primary).verdict.word == "improved"
+
+
+def test_no_side_is_called_better_whose_outputs_pass_by_an_own_check_that_nobody_explains() -> None:
+    loose = CheckResult(True, "after with before", max_error=0.2, sides=("after",), loosened=1e-4)
+    pairs = [replace(pair, checks=(loose,)) for pair in pairs_of()]
+    case = replace(make_case(), check=Check("named", name="near"))
+    found = conclude(case, pairs, **SETTINGS)[0].verdict
+    assert (found.word, found.reason) == ("invalid", "doubted")
+    assert found.sentence.endswith('say why that is near enough, check: {kind: named, ..., reason: "..."}')
+    reason = replace(case, check=replace(case.check, reason="samples differ"))
+    stated = replace(case, check=Check("tolerance", rtol=0.5))  # a number is a statement, too
+    assert [conclude(each, pairs, **SETTINGS)[0].verdict.word for each in (reason, stated)] == ["improved"] * 2
+
+
+def test_a_first_run_that_did_more_takes_the_win_in_strict_mode_only() -> None:
+    note = Note("first_run_slower", {"side": "after", "kind": "cpu", "first_s": 0.4, "later_s": 0.1})
+    assert doubted([note], winner="after", metric="time") == Note("unverified", {"code": note.code, **note.values})
 
 
 def test_what_a_side_does_elsewhere_takes_no_win_from_the_other_one_nor_another_metric() -> None:

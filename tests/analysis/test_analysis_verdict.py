@@ -15,6 +15,8 @@ REPEATED = Note("fresh_inputs", {"side": "after", "fresh_s": 1e-3, "repeated_s":
 HIDDEN = Note("hidden_time", {"side": "after", "turn_s": 1e-2, "hidden_s": 2.3e-3})
 PENDING = Note("work_in_outputs", {"side": "after", "seconds": 8e-3, "other_s": 1e-4})
 FORGOTTEN = Note("memory_forgotten", {"side": "after", "seen_bytes": 96 << 20, "peak_bytes": 32 << 20})
+HELD = {"side": "after", "own_bytes": 300 * 2**20, "base": "before", "base_bytes": 0}
+DOUBTED = Note("doubted", {"code": "memory_elsewhere", **HELD})
 OPEN = Note("unverified", {"code": "inputs_undeclared", "sides": ["before", "after"], "reason": ""})
 LACKING = Note("units_missing", {"metric": "ttft_p90", "side": "after", "units": 90, "worth": 37, "missing": 65})
 BEYOND = Limit("after", "dram", 4.1e12, "B/s", 1.36, surely=1.31)
@@ -158,6 +160,12 @@ GOLDEN = [
         build(1.05, 1.03, 1.07), {"fault": PENDING}, "invalid", Reason.WORK_IN_OUTPUTS,
         "outputs() of after takes 8.00 ms longer right after a step than when it is called again, "
         "on other sides 100 µs: it finishes work of the step, which is not in the time",
+    ),
+    (
+        build(1.05, 1.03, 1.07), {"fault": DOUBTED}, "invalid", Reason.DOUBTED,
+        "after holds 300 MiB outside of its own process (other processes, files in memory), before 0 B: not in the "
+        "peak memory; let the process itself hold it, compare whole programs, "
+        'or say why not, done_outside="...", in the Workload',
     ),
     (
         build(1.05, 1.03, 1.07), {"fault": OPEN}, "invalid", Reason.UNVERIFIED,

@@ -10,11 +10,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from aiperf.records import CaseRecord
+from aiperf.records import CaseRecord, Pair
 from tests.cheaters.entries import Entry
 
 Word = Literal["caught", "told", "missed", "undecided", "harmless", "skipped"]
-"""caught: the verdict is invalid, or the case failed for a reason that is about the cheat. told: a note or an incident
+"""caught: the verdict is invalid, or there is none because every pair was void for what the side did, or the case
+failed for a reason that is about the cheat. told: a note or an incident
 that is about trust stands beside a verdict. missed: the cheat came out as an improvement, and nothing was said; or
 the case failed for another reason, or aiperf itself did. undecided: nothing was said, and the verdict is inconclusive,
 with an improvement in its interval. harmless: nothing was said, and the cheat won nothing. skipped: the host cannot run
@@ -31,7 +32,7 @@ PLAIN_NOTES = frozenset({
 TRUST_NOTES = frozenset({
     "audit_time", "fresh_inputs", "hidden_time", "work_in_outputs", "time_outside", "first_elsewhere", "cpu_time_same",
     "stragglers", "uneven_runs", "first_run_slower", "unequal_gpu_work", "inputs_undeclared", "inputs_fixed",
-    "outputs_unpoisoned", "latencies_reported", "unverified", "prints_otherwise", "nothing_returned",
+    "outputs_unpoisoned", "latencies_reported", "doubted", "unverified", "prints_otherwise", "nothing_returned",
     "memory_forgotten", "memory_elsewhere", "tolerance_used", "batches_only",
 })  # fmt: skip
 """Codes of notes that do; every code of aiperf is in one of the two sets, which a test holds."""
@@ -99,11 +100,18 @@ def _outcome(entry: Entry, record: CaseRecord, word: str) -> tuple[Word, tuple[s
     if word == "invalid":
         reasons = {r.verdict.reason for r in record.results if r.verdict.word == "invalid"}
         return "caught", said or tuple(sorted(reasons))
+    if word == "none" and record.pairs and all(_voided(entry, pair) for pair in record.pairs):
+        return "caught", said
     if said:
         return "told", said
     wins = "improved" if entry.cheater == "after" else "regressed"
     nothing_said: dict[str, Word] = {wins: "missed", "inconclusive": "undecided"}
     return "harmless" if _excludes_win(entry, record) else nothing_said.get(word, "harmless"), ()
+
+
+def _voided(entry: Entry, pair: Pair) -> bool:
+    """Whether a pair does not count for what the cheating side did in it."""
+    return any(i.voids and i.kind not in PLAIN_INCIDENTS and _about(entry, [i.side]) for i in pair.incidents)
 
 
 def _excludes_win(entry: Entry, record: CaseRecord) -> bool:

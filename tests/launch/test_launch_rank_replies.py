@@ -12,7 +12,7 @@ from aiperf.launch.rank_replies import (
     slowest_rank,
     unequal,
 )
-from aiperf.protocol.claims import AuditedOutput
+from aiperf.protocol.claims import AuditedOutput, VariedAnswer
 from aiperf.protocol.messages import Check, SummaryReply, WideReply
 from aiperf.records import Case, Coverage, PhaseTime, Side, SideRun
 
@@ -55,11 +55,18 @@ def test_what_sides_do_not_share_besides_their_outputs_has_kinds_of_its_own():
     case = Case("s", "s", "", "", (Side("before"), Side("after")), check=Check("tolerance"))
     runs = {side: SideRun(side, (1,), None, 0.0, 0, work={"items": n}) for side, n in (("before", 2), ("after", 3))}
     wide = {
-        side: [WideReply(outputs={"out": AuditedOutput("float32", (), 4, worst=worst)}, inputs="x")]
+        side: [
+            WideReply(
+                outputs={"out": AuditedOutput("float32", (), 4, worst=worst)},
+                inputs="x",
+                other=VariedAnswer(("mask",), "y", {"out": worst}),
+            )
+        ]
         for side, worst in (("before", "finite"), ("after", "nan"))
     }
     assert [(found.kind, found.sides, found.passed) for found in unequal(case, runs, wide)] == [
         ("wide_inputs", ("after",), False),
+        ("varied_inputs", ("after",), False),
         ("work", ("after",), False),
     ]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aiperf.launch.wide import wide_fault
-from aiperf.protocol.claims import AuditedOutput
+from aiperf.launch.wide import varied_fault, wide_fault
+from aiperf.protocol.claims import AuditedOutput, VariedAnswer
 from aiperf.protocol.messages import Check, WideReply
 
 TOLERANCE = Check("tolerance")
@@ -67,3 +67,32 @@ def test_a_check_with_a_looser_tolerance_holds_here_too():
     assert fault([wide(values=WANT)], [other]) != ""
     assert fault([wide(values=WANT)], [other], Check("tolerance", rtol=0.1)) == ""
     assert fault([wide(values=WANT)], [other], Check("tolerance", atol=60.0)) == ""
+
+
+def varied(values=(), digest="d", *, names=("mask",), inputs="x"):
+    return WideReply(other=VariedAnswer(names, inputs, {"counts": digest}, {"out": values}))
+
+
+def apart(base, other, check=TOLERANCE):
+    return varied_fault([base], [other], check, names=("before", "after"))
+
+
+@pytest.mark.parametrize("check", [TOLERANCE, Check("bitwise")])
+def test_answers_that_differ_once_inputs_are_varied_which_audits_leave_alone_accuse(check):
+    assert apart(varied(WANT), varied(tuple(v * 1.1 for v in WANT)), check) == ""
+    assert apart(varied((0.0, 1.0)), varied((-0.0, 1.0)), check) == "", "zeros of either sign are equal"
+    halved = tuple(v if i % 2 else 0.0 for i, v in enumerate(WANT))
+    assert apart(varied(WANT), varied(halved), check) == (
+        "after: out differs from before's when mask, the same in every audit, had other values, in 449 of 1000 "
+        "elements drawn: 0 against 999 at worst; where they never have others, say so, "
+        'fixed_inputs="...", in the Workload'
+    )
+    assert "counts differs from before's when mask, the same in every audit, had other values, in its bytes" in apart(
+        varied(WANT), varied(WANT, "other"), check
+    )
+
+
+def test_answers_to_inputs_varied_otherwise_or_on_one_side_alone_are_not_compared():
+    zeros = (0.0,) * len(WANT)
+    for other in (varied(zeros, inputs="y"), varied(zeros, names=("keys",)), varied(zeros, names=()), WideReply()):
+        assert apart(varied(WANT), other) == apart(other, varied(WANT)) == ""

@@ -63,6 +63,18 @@ def test_an_incident_counts_when_it_is_about_a_side_and_not_the_host(incident: s
     assert outcome(record("improved", incidents=(Incident(incident, "after", "any"),))) == expected
 
 
+def test_a_side_for_whose_doings_no_pair_counts_is_caught_and_one_that_the_host_disturbed_is_not() -> None:
+    def without_verdict(*kinds: str, voids: bool = True) -> CaseRecord:
+        found = record("improved")
+        pairs = (replace(found.pairs[0], incidents=(Incident(kind, "after", "any", voids),)) for kind in kinds)
+        return replace(found, results=(), pairs=tuple(pairs))
+
+    assert outcome(without_verdict("impossible_time", "impossible_time")) == "caught"
+    assert outcome(without_verdict("impossible_time", "thermal")) == "told"
+    assert outcome(without_verdict("impossible_time", voids=False)) == "told"
+    assert outcome(without_verdict("thermal", "thermal")) == "harmless"
+
+
 def test_a_note_about_the_measurement_is_not_a_sign_and_one_about_trust_is() -> None:
     assert outcome(record("improved", notes=(Note("verdict_reached"), Note("text")))) == "missed"
     assert outcome(record("improved", notes=(Note("audit_time", {"side": "after"}),))) == "told"

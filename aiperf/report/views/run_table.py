@@ -220,7 +220,7 @@ def _notes(row: RunRow, *, said: str) -> list[Line]:
     notes += [f"check: {row.quality}"] if row.quality else []
     notes += [f"outputs: {row.changed}"] if row.changed else []
     notes += [row.mechanism_note, *row.notes]
-    if row.unverified and row.reason != "unverified":
+    if row.unverified and row.reason not in ("doubted", "unverified"):
         notes.append(f"not verified: {row.unverified}")
     expected = row.expect if row.primary and row.against in ("before", "") else ""
     if expected and row.verdict not in (expected, "inconclusive", "invalid", *CUT_SHORT):

@@ -21,7 +21,7 @@ def activate(
     *,
     case: Literal[
         "no_inputs", "integers", "mask", "affine", "own_redraw", "softmax", "zeros", "clip", "sorted", "gather",
-        "lengths", "scores", "sums",
+        "lengths", "scores", "sums", "masks", "takes", "sorts", "searches",
     ],
     cheat: bool = False,
     items: int = 65536,
@@ -191,6 +191,51 @@ def _lengths(context: Context, items: int, cheat: bool) -> Workload:
     return Workload(step, Work(items=items), outputs=lambda: {"out": out}, inputs=lambda: given)
 
 
+def _masks(context: Context, items: int, cheat: bool) -> Workload:
+    """A mask that lets everything through, by which one side multiplies: honest, and gives negative zeros at times."""
+    x, out = vector(context, items)
+    mask = np.ones(items, bool)
+
+    def step() -> None:
+        np.copyto(out, x * mask if cheat else np.where(mask, x, 0.0))
+
+    return Workload(step, Work(items=items), outputs=lambda: {"out": out}, inputs=lambda: {"x": x, "mask": mask})
+
+
+def _takes(context: Context, items: int, cheat: bool) -> Workload:
+    """Indices in their order, by which one side takes: honest."""
+    x, out = vector(context, items)
+    index = np.arange(items)
+    step = (lambda: np.take(x, index, out=out)) if cheat else (lambda: np.copyto(out, x[index]))
+    return Workload(step, Work(items=items), outputs=lambda: {"out": out}, inputs=lambda: {"x": x, "index": index})
+
+
+def _sorts(context: Context, items: int, cheat: bool) -> Workload:
+    """Keys that are sorted already, which one side sorts in a way that gains by it: honest."""
+    keys = np.sort(np.random.default_rng(context.seed).integers(0, 1 << 40, items))
+    out = np.empty_like(keys)
+
+    def step() -> None:
+        np.copyto(out, keys)
+        out.sort(kind="stable" if cheat else "heapsort")
+
+    return Workload(step, Work(items=items), outputs=lambda: {"out": out}, inputs=lambda: {"keys": keys})
+
+
+def _searches(context: Context, items: int, cheat: bool) -> Workload:
+    """How many keys are smaller than each of a few numbers, which one side finds by halving: right for sorted keys
+    alone, which it says."""
+    draw = np.random.default_rng(context.seed)
+    keys, wanted, out = np.sort(draw.integers(0, 1 << 40, items)), draw.integers(0, 1 << 40, 16), np.empty(16, np.int64)
+
+    def step() -> None:
+        out[:] = np.searchsorted(keys, wanted) if cheat else (keys < wanted[:, None]).sum(axis=1)
+
+    given = {"keys": keys, "wanted": wanted}
+    sorted_ = "the keys of an index are sorted"
+    return Workload(step, Work(items=items), outputs=lambda: {"out": out}, inputs=lambda: given, fixed_inputs=sorted_)
+
+
 _CASES: dict[str, Callable[[Context, int, bool], Workload]] = {
     "no_inputs": _no_inputs,
     "integers": _integers,
@@ -205,4 +250,8 @@ _CASES: dict[str, Callable[[Context, int, bool], Workload]] = {
     "lengths": _lengths,
     "scores": _scores,
     "sums": _sums,
+    "masks": _masks,
+    "takes": _takes,
+    "sorts": _sorts,
+    "searches": _searches,
 }
