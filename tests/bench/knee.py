@@ -37,10 +37,12 @@ params:
 before: {{server: "{server}"}}
 after: {{server: "{server}"}}
 needs: {{cpus: 2}}
-measure: {{metric: max_rate, clock: wall, max_pairs: 6}}
+measure: {{metric: max_rate, clock: wall, max_pairs: {pairs}}}
 expect: equivalent
 """
 _COVERED = 0.9
+_PAIRS, _MINUTES = 6, 20.0
+"""Of a sitting, at most."""
 
 
 def measure(out: Path, plan: Plan) -> list[Figure]:
@@ -49,7 +51,7 @@ def measure(out: Path, plan: Plan) -> list[Figure]:
     folder.mkdir(parents=True, exist_ok=True)
     known = {line["seed"] for line in read_lines(folder)}
     for seed in range(plan.seed, plan.seed + plan.sittings)[plan.shard :: plan.shards]:
-        if seed not in known and (line := _sit(folder, seed, state=out / f"state-{plan.shard}")):
+        if seed not in known and (line := _sit(folder, seed, plan, state=out / f"state-{plan.shard}")):
             with (folder / f"sittings-{plan.shard}.jsonl").open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
     return figures(read_lines(folder))
@@ -68,7 +70,7 @@ def figures(lines: Sequence[Mapping[str, Any]]) -> list[Figure]:
     ]
 
 
-def _sit(folder: Path, seed: int, *, state: Path) -> dict[str, Any] | None:
+def _sit(folder: Path, seed: int, plan: Plan, *, state: Path) -> dict[str, Any] | None:
     """The line of a sitting; None where it came to no estimate."""
     place = folder / str(seed)
     shutil.rmtree(place, ignore_errors=True)
@@ -76,13 +78,14 @@ def _sit(folder: Path, seed: int, *, state: Path) -> dict[str, Any] | None:
     program = ROOT / "tests" / "programs" / "openai_server.py"
     server = f"{sys.executable} {program} --port {{port}} --service {SERVICE:g} --slots 1 --exponential"
     file = place / "queue.yaml"
-    file.write_text(_SCENARIO.format(limit=LIMIT, share=SHARE, server=server), encoding="utf-8")
+    pairs, limit = min(_PAIRS, plan.pairs), 60 * (plan.minutes or _MINUTES)
+    file.write_text(_SCENARIO.format(limit=LIMIT, share=SHARE, server=server, pairs=pairs), encoding="utf-8")
     precision = place / "precision.yaml"
     standard = (ROOT / "configs" / "measure" / "standard.yaml").read_text(encoding="utf-8")
-    precision.write_text(standard.replace("case_seconds: 300", "case_seconds: 1200"), encoding="utf-8")
+    precision.write_text(standard.replace("case_seconds: 300", f"case_seconds: {limit:g}"), encoding="utf-8")
     say(f"max_rate, seed {seed}")
     began = machine()
-    arguments = ("--precision", str(precision), "--seed", str(seed), "--no-peaks", "--json")
+    arguments = ("--precision", str(precision), "--budget", f"{limit:g}s", "--seed", str(seed), "--no-peaks", "--json")
     done = aiperf("run", str(file), *arguments, "--results", str(place / "results"), state=state)
     found = _found(place / "results")
     if found is None:
@@ -91,7 +94,7 @@ def _sit(folder: Path, seed: int, *, state: Path) -> dict[str, Any] | None:
     sides = [_interval(found, summary) for summary in (found.before, found.after)]
     ratio = [found.low, found.ratio, found.high]
     return {"seed": seed, "sides": sides, "ratio": ratio, "pairs": found.pairs, "known": KNOWN,
-            "seconds": round(done.seconds, 1), **began, "host": platform.node()}  # fmt: skip
+            "seconds": round(done.seconds, 1), "limit": limit, **began, "host": platform.node()}  # fmt: skip
 
 
 def _found(results: Path) -> Comparison | None:

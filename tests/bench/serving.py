@@ -208,7 +208,8 @@ def _sit(folder: Path, key: str, seed: int, plan: Plan, *, state: Path) -> dict[
         say(f"aiperf run ended with {done.code}: {done.err.strip()[-500:]}")
     return {
         "kind": key, "seed": seed, "server": plan.server, **_result(place / "results", kind.metric),
-        "seconds": round(done.seconds, 1), **began, "host": platform.node(), "cpus": len(os.sched_getaffinity(0)),
+        "seconds": round(done.seconds, 1), "limit": limit, **began, "host": platform.node(),
+        "cpus": len(os.sched_getaffinity(0)),
     }  # fmt: skip
 
 
