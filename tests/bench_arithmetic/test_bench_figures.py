@@ -280,13 +280,13 @@ def test_two_clients_agree_only_where_the_whole_interval_lies_within_five_percen
         ours = dict.fromkeys(clients.TIMES, 0.05) | {"late": [0.001, 0.004]}
         return [
             {"model": "small", "ours": ours}
-            | {"guidellm": {name: 0.05 * ratio for name in clients.TIMES} | {"late": [0.003, 0.2]}}
+            | {"guidellm": dict.fromkeys(clients.TIMES, 0.05 * ratio) | {"late": [0.003, 0.2]}}
             for ratio in ratios
         ]
 
     near, wide, off = (clients.figures(rounds(*r)) for r in ((1.01, 1.03, 1.02), (0.9, 1.02, 1.1), (1.06, 1.07, 1.08)))
     assert [row.ok for row in near] == [True] * 4 + [None] * 2
-    assert near[0].measured == "1.020 [0.996, 1.045] of 50 ms"
+    assert near[0].measured == "1.020 [0.995, 1.045] of 50 ms"
     assert near[5].measured == "3 ms, at most 200 ms"
     assert [row.ok for row in wide[:4]] == [row.ok for row in off[:4]] == [False] * 4
     assert clients.figures(rounds(1.0)) == []
