@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tests.bench import (
     calibrate,
+    clients,
     device,
     gate,
     knee,
@@ -31,7 +32,7 @@ from tests.bench.shell import keep, say
 
 PARTS = (
     "startup", "store", "ranges", "telemetry", "overhead", "peers", "programs", "calibrate", "serving", "knee",
-    "device", "gate", "recorded",
+    "clients", "device", "gate", "recorded",
 )  # fmt: skip
 
 
@@ -52,6 +53,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--server", choices=serving.SERVERS, default="transformers", help="serving: which one")
     parser.add_argument("--seed", type=int, default=1000, help="serving, knee: of the first sitting of each kind")
     parser.add_argument("--shard", default="0/1", help="serving, knee: the share of this process, 0/6 to 5/6 of six")
+    parser.add_argument("--guidellm", default="guidellm", help="clients: the program")
+    parser.add_argument("--rounds", type=int, default=12, help="clients: rounds of each load")
     parser.add_argument("--device-aa", type=int, default=15, help="device: A/A sessions of each control")
     parser.add_argument("--device-power", type=int, default=4, help="device: sessions of each slowdown and control")
     parser.add_argument("--gates", type=int, default=20, help="gate: runs of each kind of commit")
@@ -95,6 +98,7 @@ def main() -> int:
     }
     how["gate"] = lambda: gate.measure(out, gates=options.gates, kinds=[k for k in options.kinds.split(",") if k])
     how["knee"] = lambda: knee.measure(out, options.plan)
+    how["clients"] = lambda: clients.measure(out, guidellm=options.guidellm, rounds=options.rounds)
     figures: list[Figure] = []
     for part in options.parts or PARTS:
         say(f"part {part}")

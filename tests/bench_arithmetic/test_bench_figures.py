@@ -14,7 +14,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from aiperf.analysis.calibration import SessionEstimate, calibrate, power
-from tests.bench import serving, shell
+from tests.bench import clients, serving, shell
 from tests.bench.figures import (
     Figure,
     aiperf_figures,
@@ -258,8 +258,8 @@ def test_each_process_sits_what_is_its_own_and_not_kept_yet(tmp_path, monkeypatc
 @pytest.mark.parametrize(
     ("kind", "engine", "transformers"),
     [
-        ("decode5", "--decode-delay 0.05 --prompt-delay 0", "py 0.05 0 serve"),
-        ("ttft20", "--decode-delay 0 --prompt-delay 0.2", "py 0 0.2 serve"),
+        ("decode5", "--decode-delay 0.05 --first-delay 0", "py 0.05 0 serve"),
+        ("ttft20", "--decode-delay 0 --first-delay 0.2", "py 0 0.2 serve"),
     ],
 )
 def test_a_delayed_server_is_measured_against_the_same_program_without_the_delay(server, kind, engine, transformers):
@@ -270,5 +270,23 @@ def test_a_delayed_server_is_measured_against_the_same_program_without_the_delay
     plain = re.sub(r"0\.\d+", "0", delayed)
     assert after.replace("after", "before").replace(delayed, plain) == before
     equal = serving.scenario(serving.KINDS["equal"], serving.Plan(1, 4, server))
-    assert before in equal
-    assert before.replace("before", "after") in equal
+    plain = before.replace("--preset small", "--preset tiny")
+    assert plain in equal
+    assert plain.replace("before", "after") in equal
+
+
+def test_two_clients_agree_only_where_the_whole_interval_lies_within_five_percent():
+    def rounds(*ratios: float) -> list[dict[str, object]]:
+        ours = dict.fromkeys(clients.TIMES, 0.05) | {"late": [0.001, 0.004]}
+        return [
+            {"model": "small", "ours": ours}
+            | {"guidellm": dict.fromkeys(clients.TIMES, 0.05 * ratio) | {"late": [0.003, 0.2]}}
+            for ratio in ratios
+        ]
+
+    near, wide, off = (clients.figures(rounds(*r)) for r in ((1.01, 1.03, 1.02), (0.9, 1.02, 1.1), (1.06, 1.07, 1.08)))
+    assert [row.ok for row in near] == [True] * 4 + [None] * 2
+    assert near[0].measured == "1.020 [0.995, 1.045] of 50 ms"
+    assert near[5].measured == "3 ms, at most 200 ms"
+    assert [row.ok for row in wide[:4]] == [row.ok for row in off[:4]] == [False] * 4
+    assert clients.figures(rounds(1.0)) == []

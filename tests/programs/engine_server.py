@@ -1,7 +1,8 @@
 """The engine of serve.engine behind the OpenAI protocol, one thread for both: real passes of a random-weight decoder.
 
-``--decode-delay SHARE``: every step of decoding takes that share longer; ``--prompt-delay SHARE``: the pass of a prompt
-takes longer by that share of the time since the request came. While it waits the server computes nothing.
+``--decode-delay SHARE``: every step of decoding takes that share longer; ``--first-delay SHARE``: the pass of a prompt
+takes longer, until the time since its request came to the kernel is longer by that share than without the delays of
+others. Meanwhile the server computes nothing.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ import contextlib
 import json
 import selectors
 import socket
+import struct
 import sys
 import time
 import zlib
+from collections import deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 if __name__ == "__main__":
@@ -36,6 +40,8 @@ from aiperf.workloads.engine.running import Running
 
 MODEL = "engine"
 _LONGEST, _PAGE = 512, 16
+_STAMPS = 35
+"""SO_TIMESTAMPNS of Linux, which Python's socket does not name."""
 _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
 
 
@@ -69,6 +75,8 @@ class Connections:
     def __init__(self, port: int, vocab: int) -> None:
         self._vocab, self._number = vocab, 0
         self._open = socket.create_server(("127.0.0.1", port), backlog=512)
+        # The kernel says when a request came, whatever was computed then; connections inherit it.
+        self._open.setsockopt(socket.SOL_SOCKET, _STAMPS, 1)
         self._open.setblocking(False)
         self._ready = selectors.DefaultSelector()
         self._ready.register(self._open, selectors.EVENT_READ)
@@ -102,8 +110,9 @@ class Connections:
 
     def _take(self, peer: socket.socket) -> list[Running]:
         """What a connection sent; the request, once it is whole."""
+        stamps: list[tuple[int, int, bytes]] = []
         try:
-            new = peer.recv(1 << 16)
+            new, stamps, _, _ = peer.recvmsg(1 << 16, 64)
         except OSError:
             new = b""
         self._read[peer] += new
@@ -120,10 +129,11 @@ class Connections:
         if not head.startswith(b"POST"):
             return self._told(peer, head.split()[1].decode())
         asked = json.loads(body)
-        words = asked["messages"][0]["content"].split()
+        words = _text(asked["messages"][0]["content"]).split()
         tokens = [zlib.crc32(word.encode()) % self._vocab for word in words]
-        now = time.perf_counter() - self._began
-        demand = Demand(self._number, now, len(tokens), asked["max_tokens"])
+        came = time.perf_counter() - self._began - _age(stamps)
+        most = asked.get("max_tokens") or asked["max_completion_tokens"]
+        demand = Demand(self._number, came, len(tokens), most)
         self._number += 1
         return [Streamed(demand, tokens, peer)]
 
@@ -140,8 +150,13 @@ class Connections:
 class DelayedEngine(Engine):
     """An engine whose passes take a known share longer."""
 
-    decode_delay = prompt_delay = 0.0
+    decode_delay = first_delay = 0.0
     _step_began = 0.0
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._delays: deque[tuple[float, float]] = deque(maxlen=64)
+        """Of prompts: from when to when, in the engine's time."""
 
     def advance(self, rows: Iterable[Running], *, most: int = 0, idle: Sequence[Running] = ()) -> None:
         """One pass, and its delay before its tokens leave."""
@@ -156,13 +171,33 @@ class DelayedEngine(Engine):
 
     def delayed_pass(self, *args: Any) -> Any:
         """A pass, then nothing until the delay is over."""
-        decodes = all(one.missing == 1 for one in self._going)
+        came = [one.demand.at for one in self._going if one.missing > 1]
         found = one_pass(*args)
-        since = self._step_began if decodes else min(one.demand.at for one in self._going)
-        until = self.now + (self.decode_delay if decodes else self.prompt_delay) * (self.now - since)
-        while self.now < until:
+        began = self.now
+        delay = fmean(map(self._first_delay_of, came)) if came else self.decode_delay * (began - self._step_began)
+        while self.now < began + delay:
             pass
+        if came:
+            self._delays.append((began, self.now))
         return found
+
+    def _first_delay_of(self, came: float) -> float:
+        """What is missing of the share, of which others' delays have been a part since the request came."""
+        others = sum(max(0.0, end - max(begin, came)) for begin, end in self._delays)
+        return max(0.0, self.first_delay * (self.now - came - others) - others)
+
+
+def _age(stamps: Sequence[tuple[int, int, bytes]]) -> float:
+    """Seconds since the kernel had what was read; 0 where it does not say."""
+    for _, kind, data in stamps:
+        if kind == _STAMPS:
+            whole, nanoseconds = struct.unpack("qq", data)
+            return max(0.0, time.time() - whole - 1e-9 * nanoseconds)
+    return 0.0
+
+
+def _text(content: str | list[dict[str, str]]) -> str:
+    return content if isinstance(content, str) else " ".join(part["text"] for part in content)
 
 
 def _event(event: dict[str, Any]) -> bytes:
@@ -182,7 +217,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--slots", type=int, default=16, help="requests in the batch at most")
     parser.add_argument("--decode-delay", type=float, default=0.0)
-    parser.add_argument("--prompt-delay", type=float, default=0.0)
+    parser.add_argument("--first-delay", type=float, default=0.0)
     return parser.parse_args()
 
 
@@ -194,7 +229,7 @@ def main() -> None:
     model = draw(shape, seed=0, max_tokens=_LONGEST, device=asked.device)
     pool = PagePool(shape, pages=asked.slots * (_LONGEST // _PAGE), page=_PAGE, device=asked.device)
     engine = DelayedEngine(model, pool, ContinuousBatching(asked.slots), fifo, everyone)
-    engine.decode_delay, engine.prompt_delay = asked.decode_delay, asked.prompt_delay
+    engine.decode_delay, engine.first_delay = asked.decode_delay, asked.first_delay
     engine_module.one_pass = engine.delayed_pass
     connections = Connections(asked.port, shape.vocab)
     print(f"serving on port {asked.port}", flush=True)

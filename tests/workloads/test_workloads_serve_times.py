@@ -63,7 +63,7 @@ def test_the_engines_server_answers_the_same_with_its_delays_and_is_slower_by_th
     words = ["time", "year", "people", "way", "day", "man", "thing", "woman"]
     arrivals = [Arrival(0.4 * number, " ".join(words[number:] * 40), 24) for number in range(6)]
     found = []
-    for delays in ("", "--decode-delay 1", "--prompt-delay 3"):
+    for delays in ("", "--decode-delay 1", "--first-delay 3"):
         command = f"{sys.executable} {SERVER.with_name('engine_server.py')} --port {{port}} --preset tiny {delays}"
         server = Server.start(command, port=0, log=tmp_path / "log")
         try:
