@@ -32,9 +32,8 @@ from tests.bench.shell import ROOT, machine, say
 
 LOADS: Mapping[str, dict[str, Any]] = {
     "small": {"rate": 6, "requests": 90, "prompt_tokens": [128, 384], "output_tokens": [16, 32]},
-    "base": {"rate": 0.8, "requests": 32, "prompt_tokens": [32, 96], "output_tokens": [8, 16]},
 }
-"""Model -> a load that it holds on one CPU."""
+"""Model -> what is sent to it on one CPU."""
 COMMAND = (
     "{guidellm} run --backend kind=openai_http,target={{url}},model={{model}} --data kind=json_file,path={{trace}} "
     "--data-column-mapper kind=generative_column_mapper,column_mappings.text_column=prompt,"
