@@ -134,12 +134,12 @@ def test_each_fault_of_a_client_has_one_message_and_leaves_no_process(tmp_path: 
 
 
 def _left() -> list[str]:
-    """Commands of clients, and of what they started, that still run."""
+    """Commands of faulty clients, and of what they started, that still run; other tests may have clients of their own."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):  # it has ended meanwhile
             found.append(path.read_bytes().decode(errors="replace"))
-    return [line for line in found if "load_client.py" in line]
+    return [line for line in found if "load_client.py" in line and ("--fault" in line or "left by" in line)]
 
 
 def test_a_server_that_dies_under_another_client_is_what_the_failure_names(tmp_path: Path) -> None:
