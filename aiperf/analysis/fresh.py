@@ -159,7 +159,8 @@ def _gain(pair: Pair, mine: str, theirs: str, field: str) -> tuple[float, float]
 
 
 def _loss(mine: _Both, theirs: _Both, name: str, least: float) -> Note | None:
-    advantage, loss = theirs.again - mine.again, mine.penalty - theirs.penalty
+    # What new inputs cost the other side as well is no loss; that they cost it nothing, or less, accuses nobody.
+    advantage, loss = theirs.again - mine.again, mine.penalty - max(theirs.penalty, 0.0)
     error = max(LEAST_ERROR, math.hypot(mine.error, theirs.error))
     least = max(least, LOST_SHARE * advantage, STANDARD_ERRORS * error)
     rare = mine.in_most < IN_MOST * mine.penalty

@@ -53,6 +53,10 @@ def test_both_sides_may_gain_alike() -> None:
     assert found(before=(2e-3, 1e-3), after=(1e-3, 5e-4)) is None
 
 
+def test_a_side_that_new_inputs_cost_next_to_nothing_is_not_accused_of_what_the_other_gained_by_them() -> None:
+    assert found(before=(1.2e-3, 2.2e-3), after=(8.2e-4, 8e-4), noise=0.01, count=4) is None
+
+
 def test_no_advantage_is_no_false_claim() -> None:
     assert found(after=(1.2e-3, 1e-3)) is None
 

@@ -134,7 +134,7 @@ def test_each_fault_of_a_client_has_one_message_and_leaves_no_process(tmp_path: 
 
 
 def _left() -> list[str]:
-    """Commands of faulty clients, and of what they started, that still run; other tests may have clients of their own."""
+    """Commands of faulty clients, and of what they started, that still run; other tests have clients, too."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):  # it has ended meanwhile
