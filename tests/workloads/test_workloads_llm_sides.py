@@ -264,6 +264,12 @@ def test_a_margin_that_is_read_at_every_token_is_heeded_from_the_second_on(share
     assert (apart.passed and apart.value < 1e-3) == (share == 0)
 
 
+def test_no_token_switches_where_none_is_to_not_even_the_clearest_by_rounding():
+    shared = {"model": "small", "feed": "forced", "new_tokens": 32, "precision": "switched"}
+    none, one = (_side(**shared, exit_share=share).facts["enter_margin"] for share in (0.0, 0.001))
+    assert none > 1.5 * one
+
+
 def _states(margins: list[float], **how: float) -> tuple[list[int], int]:
     """Which model each token went through, and how often that changed."""
     given, used = iter(margins), []
