@@ -102,7 +102,8 @@ class Workload:
     thrown away, and on the device's clock also what had to wait for the stream to be let go (``blocking_kernel``).
     Percentiles of each series become metrics (``ttft_p99``); a gang's are those of its slowest rank."""
     latency_source: str = ""
-    """How ``latencies`` are taken, since nothing checks them: ``monotonic clock around each request``."""
+    """How ``latencies`` are taken, since nothing checks them: ``monotonic clock around each request``. Without it no
+    side counts as better by them."""
     done_outside: str = ""
     """Why ``prepare``, ``inputs`` or ``outputs`` of this side take longer than those of another, set-up does what its
     first iteration would, or its memory lies in other processes: ``prepare restores the table that a step empties``.
