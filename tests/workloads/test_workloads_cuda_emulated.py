@@ -173,6 +173,13 @@ launch(2, 256, [&] { producer(given, middle.data(), tail.data()); });
 launch(2, 256, [&] { consumer(given + n, middle.data(), tail.data(), out.data()); });
 tell(middle); tell(tail); tell(out);
 """
+PDL_ROUNDS = """
+std::vector<float> middle(n), tail(n);
+for (int round = 0; round < 4; ++round) {
+  launch(2, 256, [&] { producer(given, middle.data(), tail.data()); });
+  tell(middle); tell(tail);
+}
+"""
 
 EVERY_LANE = {"EVERY_LANE_ARRIVES": 1, "ARRIVALS": 32}
 """The build that racecheck sees."""
@@ -265,6 +272,7 @@ CASES = {
     "wide_groups": Case("cluster.cu", 16384, GROUPS, {"GROUP": 2, "VECTORS": 4}),
     "loop": Case("loop.cu", 300, LOOP, {"ITERATIONS": 5}),
     "pdl": Case("pdl.cu", 512, PDL, {"TAIL": 2, "PROLOGUE": 3}),
+    "pdl_rounds": Case("pdl.cu", 512, PDL_ROUNDS, {"TAIL": 2, "PROLOGUE": 3, "ROUNDS": 3}),
 }  # fmt: skip
 
 
@@ -536,3 +544,13 @@ def test_the_consumer_reads_what_all_of_the_producer_wrote(told: Told) -> None:
     assert np.array_equal(middle, (2 * values.astype(float) + 1).astype(np.float32)), "exact in float64, rounded once"
     assert np.array_equal(tail, chain(values, 2))
     np.testing.assert_allclose(out, chain(weights, 3) * middle[::-1] + tail[::-1], rtol=1e-5, atol=1e-6)
+
+
+def test_a_round_of_the_producer_writes_what_no_other_round_of_a_step_writes_and_the_next_step_begins_anew(
+    told: Told,
+) -> None:
+    results = told.floats("pdl_rounds")
+    for first, second, third, anew in (results[::2], results[1::2]):
+        assert (second > first).all()
+        assert (third > second).all()
+        assert np.array_equal(anew, first)

@@ -1,10 +1,18 @@
 // Rounds of a three-point mean within a block's shared memory, or within small groups of its threads.
-// Defines: N (elements, a multiple of the block), ROUNDS, and per entry: shared_stencil BARRIERS (of a round: 2 are
-// needed, one before values are overwritten and one before they are read); group_stencil GROUP (threads that share; a
+// Defines: N (elements, a multiple of the block), ROUNDS, and per entry: shared_stencil BARRIERS (of a round, 2 to 7: 2
+// are needed, one before values are overwritten and one before they are read; each other follows a load or a step of
+// arithmetic, where nobody waits for anybody); group_stencil GROUP (threads that share; a
 // power of two up to 32), WORK (most multiply-adds of a group between two rounds), BY_GROUP (only the group waits, not
 // the block).
 
 #ifdef BARRIERS
+static_assert(BARRIERS >= 2 && BARRIERS <= 7, "two are needed, and five have a place");
+
+template <int NUMBER>
+__device__ __forceinline__ void needless() {
+  if (NUMBER <= BARRIERS) __syncthreads();
+}
+
 extern "C" __global__ void shared_stencil(const float* __restrict__ x, float* __restrict__ out) {
   extern __shared__ float tile[];
   const unsigned i = blockIdx.x * blockDim.x + threadIdx.x, last = blockDim.x - 1;
@@ -12,13 +20,18 @@ extern "C" __global__ void shared_stencil(const float* __restrict__ x, float* __
   __syncthreads();
   for (int round = 0; round < ROUNDS; ++round) {
     const float left = tile[threadIdx.x ? threadIdx.x - 1 : 0];
+    needless<3>();
+    const float own = tile[threadIdx.x];
+    needless<4>();
     const float right = tile[threadIdx.x < last ? threadIdx.x + 1 : last];
-    const float mean = (left + tile[threadIdx.x] + right) * (1.0f / 3.0f);
+    needless<5>();
+    const float sum = left + own + right;
+    needless<6>();
+    const float mean = sum * (1.0f / 3.0f);
+    needless<7>();
     __syncthreads();
     tile[threadIdx.x] = mean;
     __syncthreads();
-#pragma unroll
-    for (int more = 2; more < BARRIERS; ++more) __syncthreads();
   }
   out[i] = tile[threadIdx.x];
 }

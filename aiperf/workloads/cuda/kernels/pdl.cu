@@ -1,6 +1,8 @@
 // A chain of two kernels: the producer writes what the consumer needs and then has a tail of its own; the consumer has
 // a prologue that needs nothing of the producer. With programmatic dependent launch tail and prologue overlap.
-// Defines: N (threads, a multiple of the block), TAIL and PROLOGUE (dependent multiply-adds of each).
+// Each round of both writes other values than the one before, so that a consumer that does not wait is seen.
+// Defines: N (threads, a multiple of the block), TAIL and PROLOGUE (dependent multiply-adds of each), ROUNDS (of the two
+// kernels in a step, after which values repeat).
 
 #include "async.cuh"
 
@@ -10,6 +12,12 @@
 #ifndef PROLOGUE
 #define PROLOGUE 2000
 #endif
+#ifndef ROUNDS
+#define ROUNDS 1
+#endif
+
+// How many rounds of a step each thread of the producer has done; 0 between steps.
+__device__ unsigned rounds_done[N];
 
 template <int STEPS>
 __device__ __forceinline__ float chain(float x) {
@@ -23,9 +31,12 @@ extern "C" __global__ void producer(const float* __restrict__ values, float* mid
   const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
   const float x = i < N ? values[i] : 0.0f;
   wait_for_previous();
-  if (i < N) middle[i] = 2.0f * x + 1.0f;
+  const unsigned round = i < N ? rounds_done[i] : 0;
+  if (i < N) middle[i] = 2.0f * x + 1.0f + round;
   let_next_start();
-  if (i < N) tail[i] = chain<TAIL>(x);
+  if (i >= N) return;
+  tail[i] = chain<TAIL>(x + round);
+  rounds_done[i] = round + 1 < ROUNDS ? round + 1 : 0;
 }
 
 extern "C" __global__ void consumer(const float* __restrict__ weights, const float* middle, const float* tail,
