@@ -234,20 +234,26 @@ def test_a_product_in_fp8_is_that_of_the_rounded_numbers(monkeypatch):
     assert torch.equal(precision.linear(x, weight), x @ weight.T)
 
 
-def test_decoding_switches_by_the_smoothed_margin_every_eight_tokens_and_back_below_the_lower_bound():
-    margins = iter([4.0] * 8 + [2.0] * 16 + [0.0] * 16)
+def _decoded(margins: list[float], **how: float) -> tuple[list[int], precision.Switched]:
+    """Which model each token went through whose margin is given, and what switched them."""
+    given, used = iter(margins), []
 
     def model(number: int) -> SimpleNamespace:
         def forward(tokens, cache):
             used.append(number)
-            return torch.tensor([[[next(margins), 0.0, -9.0]]])
+            return torch.tensor([[[next(given), 0.0, -9.0]]])
 
         return SimpleNamespace(forward=forward)
 
-    used: list[int] = []
-    switched = precision.Switched(model(0), model(1), enter=3.0, leave=1.0, every=8, newest=0.2)
-    for _ in range(40):
+    switched = precision.Switched(model(0), model(1), **how)
+    for _ in margins:
         switched.forward(torch.zeros(1, 1), caches.Nothing())
+    return used, switched
+
+
+def test_decoding_switches_by_the_smoothed_margin_every_eight_tokens_and_back_below_the_lower_bound():
+    margins = [4.0] * 8 + [2.0] * 16 + [0.0] * 16
+    used, switched = _decoded(margins, enter=3.0, leave=1.0, every=8, newest=0.2)
     assert used == [0] * 8 + [1] * 24 + [0] * 8, "two stays above the lower bound, nothing does not"
     assert (switched.low_steps, switched.switches) == (24, 2)
     assert precision.smoothed(torch.tensor([4.0, 4.0, 2.0])).tolist() == pytest.approx([4.0, 4.0, 3.6])
@@ -288,18 +294,7 @@ def test_no_token_switches_where_none_is_to_not_even_the_clearest_by_rounding():
 
 def _states(margins: list[float], **how: float) -> tuple[list[int], int]:
     """Which model each token went through, and how often that changed."""
-    given, used = iter(margins), []
-
-    def model(number: int) -> SimpleNamespace:
-        def forward(tokens, cache):
-            used.append(number)
-            return torch.tensor([[[next(given), 0.0, -9.0]]])
-
-        return SimpleNamespace(forward=forward)
-
-    switched = precision.Switched(model(0), model(1), every=1, **how)
-    for _ in margins:
-        switched.forward(torch.zeros(1, 1), caches.Nothing())
+    used, switched = _decoded(margins, every=1, **how)
     return used, switched.switches
 
 
