@@ -16,14 +16,14 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 demo: install
 	$(BIN)/aiperf run --suite demo --no-peaks --results $(RESULTS)
 
-# What judges processes by the clock has the machine to itself; the rest shares it.
-ALONE := $(patsubst %,tests/launch/test_launch_%.py,pair_times command command_energy energy slicing) tests/workloads/test_workloads_serve_times.py
+# What judges processes by the clock is marked and has the machine to itself; the rest shares it.
+ALONE = $(shell grep -rl --include='test_*.py' mark.alone tests)
 # One more than there are cores: tests also wait.
 JOBS := $(shell echo $$(($$(nproc) + 1)))
 
 test: install
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "not long" --durations 12 $(addprefix --ignore=,$(ALONE))
-	$(BIN)/python -m pytest $(ALONE)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "not long and not alone" --durations 12
+	$(BIN)/python -m pytest -m "alone and not long" $(ALONE)
 
 # Rarer simulations of statistics, and the verdicts of all shipped reference runs but the small ones.
 test-long: install

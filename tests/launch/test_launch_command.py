@@ -77,6 +77,7 @@ def test_a_pair_holds_the_runs_of_both_sides(plan: CommandPlan) -> None:
     assert pair.cpus == CPU
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("plan", [QUEUED, SLICED], ids=["queued", "sliced"])
 def test_each_side_gets_the_times_of_its_own_program(plan: CommandPlan) -> None:
     twice = case(program("spin_known.py", "6000000"), program("spin_known.py", "3000000"))
@@ -109,6 +110,7 @@ def test_queued_programs_take_turns_in_the_pairs_order_and_back() -> None:
     assert [s.side for s in pair.samples] == ["after", "before", "before", "after"]
 
 
+@pytest.mark.alone
 def test_programs_that_only_compute_are_sliced_and_short_ones_run_often() -> None:
     both = case(program("spin_known.py", "5000000"), program("spin_known.py", "5000000"))
     # What other virtual machines take of a trial looks like waiting: of a few, one is left alone.
@@ -196,6 +198,7 @@ def test_a_failing_program_is_a_failure_with_its_reason(
     assert failure.exit_status == status
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("plan", [QUEUED, SLICED], ids=["queued", "sliced"])
 def test_a_program_that_never_ends_is_killed_at_the_limit(plan: CommandPlan) -> None:
     settings = replace(QUICK, limits=Limits(command=0.4))
@@ -271,6 +274,7 @@ def test_a_pair_in_which_a_run_used_more_cpu_time_than_it_had_does_not_count() -
     assert impossible("before", runs, tuple(range(8)), voids=True) is None  # type: ignore[arg-type]
 
 
+@pytest.mark.alone
 def test_work_of_a_daemon_is_in_the_time_of_the_program_that_waits_for_it_and_not_in_the_other_sides_slices(
     tmp_path: Path,
 ) -> None:
@@ -362,6 +366,7 @@ def test_ending_aiperf_in_the_middle_of_a_pair_leaves_no_program(tmp_path: Path,
         time.sleep(0.02)
 
 
+@pytest.mark.alone
 def test_the_last_line_with_a_number_is_handed_on_while_a_program_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "_LISTEN_S", 0.0)
     text = "import time; print('rate 1', flush=True); time.sleep(.2); print('rate 2', flush=True); time.sleep(.2)"

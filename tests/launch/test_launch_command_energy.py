@@ -230,7 +230,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"_LEAD_S": 0.03, "_PHASE_S": 0.01, "WINDOWS": 2}.items():
         monkeypatch.setattr(phase, name, value)
     # A machine busy with other tests takes long to start a program again.
-    monkeypatch.setattr(programs, "_LEAST_SHARE", 0.2)
+    monkeypatch.setattr(programs, "_LEAST_SHARE", 0.05)
 
 
 def pair_of(code: str, plan: CommandPlan, **more: Any) -> Pair | Failure:

@@ -166,6 +166,7 @@ def test_a_counter_that_goes_backwards_at_rest_spoils_both_sides() -> None:
     assert all("backwards" in reading.problem for reading in measured(made, meter=meter).values())
 
 
+@pytest.mark.alone
 def test_real_workers_run_through_their_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"_LEAD_S": 0.03, "_PHASE_S": 0.01, "_SLACK_S": 0.3, "WINDOWS": 2}.items():
         monkeypatch.setattr(phase, name, value)

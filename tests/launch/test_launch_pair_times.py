@@ -1,4 +1,4 @@
-"""Pairs of real workers whose times are judged: this file has the machine to itself (ALONE in the Makefile)."""
+"""Pairs of real workers whose times are judged: this file has the machine to itself."""
 
 # ruff: noqa: F811 - fixtures of the other file
 from __future__ import annotations
@@ -22,6 +22,8 @@ from test_launch_pair import (  # noqa: F401 - fixtures
 )
 
 from aiperf.records import SideRun
+
+pytestmark = pytest.mark.alone
 
 
 def test_the_time_inside_the_workers_is_most_of_the_time_of_the_pair_but_not_more(measured: Measured) -> None:

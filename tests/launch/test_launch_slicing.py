@@ -53,6 +53,7 @@ def alive(children: list[Program]) -> list[int]:
     return [c.pid for c in children if psutil.pid_exists(c.pid)]
 
 
+@pytest.mark.alone
 def test_active_time_is_what_a_program_had_the_core_for_and_nothing_while_it_slept() -> None:
     # Time that another virtual machine takes is told by no clock in here: only these bounds hold whatever it takes.
     began = time.perf_counter()
@@ -88,6 +89,7 @@ def test_the_time_of_a_slice_is_what_it_ran_or_waited_and_never_less_than_it_ran
         assert runner.active_s == pytest.approx(turn * active_s)
 
 
+@pytest.mark.alone
 def test_no_run_takes_less_time_than_the_core_worked_for_it_whatever_else_runs_there() -> None:
     code = "block = bytearray(150_000_000); block = None; sum(range(300_000))"
     argv = [sys.executable, "-S", "-c", code]
@@ -103,6 +105,7 @@ def test_no_run_takes_less_time_than_the_core_worked_for_it_whatever_else_runs_t
         assert run.queued_s > 0
 
 
+@pytest.mark.alone
 def test_a_program_of_twice_the_work_takes_about_twice_the_time() -> None:
     programs = [starter("spin_known.py", str(2 * TURNS)), starter("spin_known.py", str(TURNS))]
     outcome = run_sliced(programs, runs=2, seed=1, cpus=CPU, limit_s=30)
@@ -123,6 +126,7 @@ def test_the_program_that_is_done_first_runs_on_uncounted_and_is_then_killed() -
     assert alive(started) == []
 
 
+@pytest.mark.alone
 def test_only_one_program_is_awake_at_a_time() -> None:
     outcome = run_sliced(
         [starter("spin_known.py", str(TURNS)) for _ in range(2)], runs=1, seed=3, cpus=None, limit_s=30
@@ -146,6 +150,7 @@ def test_the_children_of_a_program_sleep_with_it() -> None:
         assert members[0].status() != psutil.STATUS_STOPPED
 
 
+@pytest.mark.alone
 def test_a_program_that_starts_others_all_the_time_can_be_put_to_sleep() -> None:
     command = "while :; do /bin/true; done"
     with shell(command) as child:

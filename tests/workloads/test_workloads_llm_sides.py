@@ -47,6 +47,16 @@ def captures(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return made
 
 
+def _product(codes, other, *, scale_a, scale_b, out_dtype):
+    """What torch._scaled_mm computes, which on a CPU takes fifty times as long."""
+    return ((codes.float() @ other.float()) * (scale_a * scale_b)).to(out_dtype)
+
+
+@pytest.fixture
+def quick_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "_scaled_mm", _product)
+
+
 @pytest.mark.parametrize("fetch", ["blocking", "ahead"])
 @pytest.mark.parametrize("model", ["tiny", "odd"])
 def test_keys_and_values_on_the_host_are_the_same_to_the_bit(fetch, model, monkeypatch):
@@ -198,6 +208,7 @@ def test_sequences_that_decode_in_the_pass_of_a_prompts_piece_get_the_tokens_of_
     assert {name: len(seconds) for name, seconds in within.latencies().items()} == {"ttft": 1, "inter_token": rounds}
 
 
+@pytest.mark.usefixtures("quick_products")
 def test_more_layers_in_fp8_lie_further_from_the_exact_model_and_read_fewer_bytes():
     shared = {"model": "small", "feed": "forced", "new_tokens": 24}
     exact, inner, all_of_them = (_side(**shared, precision=how) for how in ("same", "fp8_inner", "fp8"))
@@ -208,7 +219,7 @@ def test_more_layers_in_fp8_lie_further_from_the_exact_model_and_read_fewer_byte
     assert exact.work.flops == all_of_them.work.flops
 
 
-def test_a_product_in_fp8_is_that_of_the_rounded_numbers():
+def test_a_product_in_fp8_is_that_of_the_rounded_numbers(monkeypatch):
     torch.manual_seed(1)
     x, weight = torch.randn(2, 3, 32), torch.randn(48, 32)
     rounded = precision.Rounded(weight)
@@ -217,28 +228,38 @@ def test_a_product_in_fp8_is_that_of_the_rounded_numbers():
     taken = (x * 16).to(torch.float8_e4m3fn).float() / 16
     assert torch.allclose(precision.linear(x, rounded), taken @ restored.T, rtol=1e-4, atol=1e-4)
     assert precision.linear(1e4 * x, rounded).isfinite().all(), "what is too large is clipped"
+    computed = precision.linear(x, rounded)
+    monkeypatch.setattr(torch, "_scaled_mm", _product)
+    assert torch.allclose(precision.linear(x, rounded), computed, rtol=1e-5, atol=1e-6)
     assert torch.equal(precision.linear(x, weight), x @ weight.T)
 
 
-def test_decoding_switches_by_the_smoothed_margin_every_eight_tokens_and_back_below_the_lower_bound():
-    margins = iter([4.0] * 8 + [2.0] * 16 + [0.0] * 16)
+def _decoded(margins: list[float], **how: float) -> tuple[list[int], precision.Switched]:
+    """Which model each token went through whose margin is given, and what switched them."""
+    given, used = iter(margins), []
 
     def model(number: int) -> SimpleNamespace:
         def forward(tokens, cache):
             used.append(number)
-            return torch.tensor([[[next(margins), 0.0, -9.0]]])
+            return torch.tensor([[[next(given), 0.0, -9.0]]])
 
         return SimpleNamespace(forward=forward)
 
-    used: list[int] = []
-    switched = precision.Switched(model(0), model(1), enter=3.0, leave=1.0, every=8, newest=0.2)
-    for _ in range(40):
+    switched = precision.Switched(model(0), model(1), **how)
+    for _ in margins:
         switched.forward(torch.zeros(1, 1), caches.Nothing())
+    return used, switched
+
+
+def test_decoding_switches_by_the_smoothed_margin_every_eight_tokens_and_back_below_the_lower_bound():
+    margins = [4.0] * 8 + [2.0] * 16 + [0.0] * 16
+    used, switched = _decoded(margins, enter=3.0, leave=1.0, every=8, newest=0.2)
     assert used == [0] * 8 + [1] * 24 + [0] * 8, "two stays above the lower bound, nothing does not"
     assert (switched.low_steps, switched.switches) == (24, 2)
     assert precision.smoothed(torch.tensor([4.0, 4.0, 2.0])).tolist() == pytest.approx([4.0, 4.0, 3.6])
 
 
+@pytest.mark.usefixtures("quick_products")
 @pytest.mark.parametrize("kv", ["contiguous", "static"])
 def test_a_switched_side_decodes_some_tokens_in_fp8_and_says_how_many(kv):
     shared = {"model": "small", "feed": "forced", "new_tokens": 32}
@@ -254,6 +275,7 @@ def test_a_switched_side_decodes_some_tokens_in_fp8_and_says_how_many(kv):
     assert switched.counters()["fp8_steps"] == steps, "each iteration starts anew"
 
 
+@pytest.mark.usefixtures("quick_products")
 @pytest.mark.parametrize(("share", "steps"), [(1.0, [31, 24]), (0.0, [0, 0])])
 def test_a_margin_that_is_read_at_every_token_is_heeded_from_the_second_on(share, steps):
     shared = {"model": "small", "feed": "forced", "new_tokens": 32, "precision": "switched", "exit_share": share}
@@ -272,18 +294,7 @@ def test_no_token_switches_where_none_is_to_not_even_the_clearest_by_rounding():
 
 def _states(margins: list[float], **how: float) -> tuple[list[int], int]:
     """Which model each token went through, and how often that changed."""
-    given, used = iter(margins), []
-
-    def model(number: int) -> SimpleNamespace:
-        def forward(tokens, cache):
-            used.append(number)
-            return torch.tensor([[[next(given), 0.0, -9.0]]])
-
-        return SimpleNamespace(forward=forward)
-
-    switched = precision.Switched(model(0), model(1), every=1, **how)
-    for _ in margins:
-        switched.forward(torch.zeros(1, 1), caches.Nothing())
+    used, switched = _decoded(margins, every=1, **how)
     return used, switched.switches
 
 

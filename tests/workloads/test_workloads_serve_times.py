@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
@@ -13,6 +15,8 @@ from aiperf.workloads.serve.client import Endpoint, send
 from aiperf.workloads.serve.metrics import latency
 from aiperf.workloads.serve.server import Server
 from aiperf.workloads.serve.trace import Arrival
+
+pytestmark = pytest.mark.alone
 
 
 def test_latency_of_a_server_below_the_rate_grows_with_its_queue(tmp_path: Path) -> None:
@@ -61,21 +65,24 @@ def test_the_highest_rate_is_found_on_a_server_of_known_capacity(tmp_path: Path)
 
 def test_the_engines_server_answers_the_same_with_its_delays_and_is_slower_by_them(tmp_path: Path) -> None:
     words = ["time", "year", "people", "way", "day", "man", "thing", "woman"]
-    arrivals = [Arrival(0.4 * number, " ".join(words[number:] * 40), 24) for number in range(6)]
-    found = []
-    for delays in ("", "--decode-delay 1", "--first-delay 3"):
-        command = f"{sys.executable} {SERVER.with_name('engine_server.py')} --port {{port}} --preset tiny {delays}"
-        server = Server.start(command, port=0, log=tmp_path / "log")
-        try:
+    arrivals = [Arrival(0.3 * number, " ".join(words[number:] * 40), 24) for number in range(6)]
+    at_once = [replace(arrival, at=0.0) for arrival in arrivals]
+    found, servers = [], []
+    with contextlib.ExitStack() as ends:
+        for delays in ("", "--decode-delay 1", "--first-delay 3"):
+            command = f"{sys.executable} {SERVER.with_name('engine_server.py')} --port {{port}} --preset tiny {delays}"
+            servers.append(Server.start(command, port=0, log=tmp_path / f"log{len(servers)}"))
+            ends.callback(servers[-1].end)
+        for server in servers:
             server.await_ready("/health", 60.0)
-            send(arrivals, Endpoint(server.base, "engine"), timeout=20)
+            send(at_once, Endpoint(server.base, "engine"), timeout=20)
+        for server in servers:
             sent = send(arrivals, Endpoint(server.base, "engine"), timeout=20)
-        finally:
-            server.end()
-        # The shortest, which a neighbour disturbed least.
-        times = (min(latency(r, name) or 0.0 for r in sent.requests) for name in ("inter_token", "ttft"))
-        found.append((*times, [request.pieces for request in sent.requests]))
-        assert [(request.error, request.counted, len(request.times)) for request in sent.requests] == [("", 24, 24)] * 6
+            # The shortest, which a neighbour disturbed least.
+            times = (min(latency(r, name) or 0.0 for r in sent.requests) for name in ("inter_token", "ttft"))
+            found.append((*times, [request.pieces for request in sent.requests]))
+            told = [(request.error, request.counted, len(request.times)) for request in sent.requests]
+            assert told == [("", 24, 24)] * 6
     (gap, first, text), (slow_gap, _, same), (_, slow_first, again) = found
     assert text == same == again
     assert len({tuple(pieces) for pieces in text}) > 1, "answers depend on their prompts"
