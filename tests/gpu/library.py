@@ -79,7 +79,7 @@ def _child() -> None:
 
     def check(name: str, folder: Path) -> Checked:
         try:
-            return "", check_case(next(cases_of(known[name])), gpu_context(folder), broken=True)
+            return check_case(next(cases_of(known[name])), gpu_context(folder), broken=True)
         finally:
             with contextlib.suppress(Exception):
                 torch.cuda.empty_cache()

@@ -63,7 +63,8 @@ def check(name: str, folder: Path) -> Checked:
         assert not case.is_command, "a command has no outputs that could be compared"
         seen = _seen(case, folder)
         assert not seen.missed, f"{case.id}: {'; '.join(seen.missed)}"
-        told.append(", ".join(f"{count} x {kind}" for kind, count in seen.caught.items()))
+        caught = [f"{count} x {kind}" for kind, count in seen.caught.items()]
+        told.append(", ".join(caught + [f"compared: {' and '.join(seen.unusual)}"] * bool(seen.unusual)))
     return "caught " + "; ".join(told), {}
 
 

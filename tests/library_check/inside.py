@@ -9,13 +9,16 @@ import functools
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from aiperf.launch.rank_replies import work_differs
+from aiperf.launch.wide import varied_fault, wide_fault
 from aiperf.plan.cases import expand
 from aiperf.protocol.claims import AuditClaims
+from aiperf.protocol.messages import WideReply
 from aiperf.records import Case, Check, Side
 from aiperf.scenario.load import load_scenario
 from aiperf.worker import arrays, raw
@@ -32,6 +35,10 @@ MANY = 16
 """Outputs of a named check that are made wrong one by one, at most."""
 _KEEP_BYTES = 1 << 40
 """Of outputs: all. A worker keeps less, but what it does not keep it compares by digest, which is stricter."""
+_IN_A_ROW_S = 1.0
+"""Seconds that steps in a row may take: longer than a worker gives them, so that those of every scenario are seen."""
+_UNUSUAL = 7
+"""Seed of the inputs that are far from the usual ones, and of those that are varied."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +70,8 @@ class Seen:
     """Kind of break -> how often the check noticed it."""
     missed: list[str] = field(default_factory=list)
     """Breaks that passed, in words."""
+    unusual: list[str] = field(default_factory=list)
+    """What sides were asked beside their usual inputs and was compared, in words."""
 
     def note(self, kind: str, where: str, *, caught: bool) -> None:
         """Count a break."""
@@ -110,6 +119,21 @@ class Subject:
         found = list(self._auditor.snapshots)
         self._auditor.snapshots.clear()
         return found
+
+    def unusual(self) -> WideReply:
+        """What a worker asks of a side after its rounds: steps in a row, large inputs, and others where audits leave
+        them alone. To be asked after audits, which show what these leave alone."""
+
+        def step() -> None:
+            self._prepare()
+            self.honest.step()
+            self._settle()
+
+        row = WideReply()
+        with suppress(arrays.LazyOutput):  # which an audit has found
+            row = self._auditor.in_a_row(step, seconds=_IN_A_ROW_S)
+        reply = replace(self._auditor.wide(_UNUSUAL, step), steps=row.steps, left_out=row.left_out)
+        return replace(reply, other=self._auditor.varied(_UNUSUAL, step))
 
     @property
     def faults(self) -> list[str]:
@@ -191,7 +215,8 @@ Look = Callable[[str, Workload], object]
 
 
 def check_case(case: OneCase, context: Context, place: Place, *, look: Look, broken: bool) -> Seen:
-    """All sides agree with the first, leave their inputs alone, and can be told from a side that does nothing.
+    """All sides agree with the first, leave their inputs alone, and can be told from a side that does nothing; steps in
+    a row, large inputs and inputs that are varied accuse none of them.
 
     With ``broken`` every other side is broken in every way that its check has to notice. May raise SkipSide.
     """
@@ -201,6 +226,7 @@ def check_case(case: OneCase, context: Context, place: Place, *, look: Look, bro
     theirs = bench.honest(first, first_side.name)
     look(first_side.name, first.honest)
     assert bench.idleness(first, theirs, "idle"), "the check passes idleness"
+    unusual = {first_side.name: first.unusual()}
     bench.close(first)
     for side in others:
         other = bench.set_up(side)
@@ -214,8 +240,34 @@ def check_case(case: OneCase, context: Context, place: Place, *, look: Look, bro
             _break(bench, other, (ours, theirs), side.name, seen)
             more = replace(other.honest.work, items=other.honest.work.items + 1)
             seen.note("an item too many", side.name, caught=bool(_unequal(first.honest.work, more, side.name)))
+        unusual[side.name] = other.unusual()
         bench.close(other)
+    assert not (told := accused(case, unusual)), told
+    seen.unusual += compared(case, unusual)
     return seen
+
+
+def accused(case: OneCase, replies: Mapping[str, WideReply]) -> str:
+    """What is said against a side after its rounds (side -> what it answered, the base side first); empty where there
+    is nothing, as of honest sides."""
+    for name, reply in replies.items():
+        if reply.left_out:
+            return f"{name}: {reply.left_out} of {reply.steps} steps in a row are taken for left out"
+    first, *others = replies
+    pairs = [([replies[first]], [replies[other]], (first, other)) for other in others if not case.by_design]
+    found = (fault(a, b, case.rule, names=names) for a, b, names in pairs for fault in (wide_fault, varied_fault))
+    return next(filter(None, found), "")
+
+
+def compared(case: OneCase, replies: Mapping[str, WideReply]) -> list[str]:
+    """Which answers to large inputs, and to which varied ones, of the sides could be held against each other."""
+    first, *others = replies.values()
+    if case.by_design or not others:
+        return []
+    large = ["large inputs"] if first.outputs and any(first.inputs == other.inputs != "" for other in others) else []
+    met = (first.other.varied, first.other.inputs)
+    same = first.other.varied and any((other.other.varied, other.other.inputs) == met for other in others)
+    return large + ([f"{' and '.join(first.other.varied)} varied"] if same else [])
 
 
 def _unequal(want: Work, got: Work, name: str) -> str:

@@ -6,6 +6,7 @@ The whole library is ``make test-library``.
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,7 @@ def test_both_outputs_are_broken_one_by_one_and_each_break_is_counted(case: Case
     found = seen(replace(case, check=check), tmp_path)
     floats = {"a bit": 2} if check.kind == "bitwise" else {"an element": 1, "a bit": 1}
     whole = ("no step at all", "a step that spoils its outputs", "idle after one step", "an item too many")
-    assert found == Seen({**dict.fromkeys(whole, 1), **floats})
+    assert found == Seen({**dict.fromkeys(whole, 1), **floats}, unusual=["large inputs"])
 
 
 def test_a_tolerance_that_forgives_a_quarter_of_an_element_is_told(case: Case, tmp_path: Path) -> None:
@@ -128,6 +129,48 @@ def test_a_check_that_passes_a_side_that_does_nothing_is_told(case: Case, tmp_pa
 def test_sides_that_are_not_alike_fail_as_they_are(case: Case, params: Any, told: str, tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match=told):
         seen(with_after(case, **params), tmp_path)
+
+
+MASKED = """
+import numpy as np
+from aiperf.workloads.contract import Work, Workload
+
+
+def masked(context, *, minds=True, large=True, fixed=""):
+    x, mask = np.random.default_rng(context.seed).standard_normal(64), np.ones(64, bool)
+    out = np.empty_like(x)
+
+    def step():
+        out[:] = np.where(mask, x, 0.0) if minds else x
+        if not large:
+            np.minimum(out, 9.0, out=out)
+
+    return Workload(
+        step, Work(), outputs=lambda: {"out": out}, inputs=lambda: {"x": x, "mask": mask}, fixed_inputs=fixed
+    )
+"""
+
+
+@pytest.mark.parametrize(
+    ("base", "params", "told"),
+    [
+        ({}, {"minds": False}, "when mask, the same in every audit, had other values"),
+        ({}, {"large": False}, "on large inputs"),
+        ({"fixed": "no row is ever padded"}, {"minds": False, "fixed": "no row is ever padded"}, ""),
+    ],
+)
+def test_inputs_that_no_audit_draws_accuse_a_side_here_as_in_a_worker(
+    base: Any, params: Any, told: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "masked.py"
+    path.write_text(MASKED, encoding="utf-8")
+    sides = [Side(name, workload=f"{path}:masked", params=p) for name, p in (("before", base), ("after", params))]
+    case = Case("masked", "masked", "", "", tuple(sides), check=Check("bitwise"))
+    with pytest.raises(AssertionError, match=told) if told else nullcontext():
+        assert seen(case, tmp_path).unusual == ["large inputs"]
+    assert seen(replace(case, sides=(sides[0], replace(sides[0], name="after"))), tmp_path).unusual == (
+        ["large inputs"] if base else ["large inputs", "mask varied"]
+    )
 
 
 def test_sides_with_processes_of_their_own_are_cheated_through_a_real_launch(case: Case, tmp_path: Path) -> None:
