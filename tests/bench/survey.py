@@ -134,6 +134,18 @@ def figures(lines: Sequence[Mapping[str, Any]]) -> list[Figure]:
                 need = math.ceil(round(_FOUND_SHARE * len(own), 6))
                 row = at_least(f"{name}: told", sum(line["right"] for line in own), len(own), need)
                 rows.append(row if len(own) >= _ENOUGH else Figure(row.name, f"{_ENOUGH} sessions", row.measured))
+                if not (kind.nodes or kind.link):
+                    # A session that is undecided about everything names nobody either.
+                    ok, of = (sum(map(count, own)) for count in (_ok, _all))
+                    rows.append(Figure(f"{name}: verdicts that are ok", "-", f"{ok} of {of}"))
                 took = seconds(median(line["seconds"] for line in own))
                 rows.append(Figure(f"{name}: time of a session", "-", f"{took} in the middle"))
     return rows
+
+
+def _ok(line: Mapping[str, Any]) -> int:
+    return int(line["verdicts"].get("ok", 0))
+
+
+def _all(line: Mapping[str, Any]) -> int:
+    return sum(line["verdicts"].values())

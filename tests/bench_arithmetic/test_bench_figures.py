@@ -315,3 +315,5 @@ def test_few_survey_sessions_are_shown_and_twenty_judged():
     assert [row.ok for row in survey.figures(lines)] == [True, None]
     assert [row.ok for row in survey.figures([*lines[:18], *lines[:1], *lines[:1]])] == [False, None]
     assert [row.ok for row in survey.figures(lines[:19])] == [None, None]
+    healthy = [{**line, "kind": "healthy", "verdicts": {"ok": 3, "undecided": 1}} for line in lines]
+    assert [row.measured for row in survey.figures(healthy)][:2] == ["19 of 20", "60 of 80"]
