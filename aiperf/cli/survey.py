@@ -51,7 +51,11 @@ _Groups = Annotated[
 ]
 _Slow = Annotated[
     str,
-    typer.Option("--slow", metavar="NODES=SHARE", help="Drill: slow these nodes (from 0) by a share, e.g. 3,6=0.1."),
+    typer.Option(
+        "--slow",
+        metavar="NODES=SHARE",
+        help="Drill: slow these nodes (from 0) by a share: 3,6=0.1; 1-4=0.2 their link.",
+    ),
 ]
 
 
@@ -61,12 +65,12 @@ def _of_stored_alone(command: Command) -> Command:
     @functools.wraps(command)
     def called(**given: Any) -> None:
         kept = ("--results", "--format", "--json", "--quiet", "--threshold")
-        if given["stored"]:
+        if given["stored"] and not given["plan"]:
             refuse_beside("--from", "--html", *kept)
         if given["history"]:
             refuse_beside("--history", *kept)
         if given["plan"]:
-            refuse_beside("--plan", "--results", "--format", "--json")
+            refuse_beside("--plan", "--from", "--results", "--format", "--json")
         command(**given)
 
     return called
@@ -100,14 +104,14 @@ def survey(
     threshold = share_of("--threshold", threshold_)
     refuse_page_in(form, html=html)
     if history or plan:
-        _show_history(form, results, threshold) if history else _show_plan(form, results, plan)
+        _show_history(form, results, threshold) if history else _show_plan(form, results, plan, stored)
         return
     if stored:
         found, file = read_survey(Path(stored)), Path(stored)
         found = replace(found, threshold=threshold) if "--threshold" in InForce.typed else found
     else:
         settings = make_settings(precision="standard", results=results, seed=seed, timeout=timeout)
-        asked = SurveyRequest(seed, threshold, groups, _slow(slow))
+        asked = SurveyRequest(seed, threshold, groups, **_slow(slow))
         with joined(launcher, results, all_needed=False) as cluster:
             try:
                 note = progress_note(quiet)
@@ -143,11 +147,13 @@ def _show_history(form: OutputFormat, results: Path, threshold: float) -> None:
     print_in(form, history_view_of(node_histories(known, threshold=threshold), about=about), warnings=warnings)
 
 
-def _show_plan(form: OutputFormat, results: Path, nodes: int) -> None:
+def _show_plan(form: OutputFormat, results: Path, nodes: int, stored: str) -> None:
     if nodes < 2:
         raise usage("a survey compares nodes, and that is one.", "For example: --plan 64.", "--plan")
-    found, damaged = read_surveys(results, drills=True)
+    found, damaged = ([read_survey(Path(stored))], []) if stored else read_surveys(results, drills=True)
     timed = [one for one in found if one.seconds.keys() >= PLAN_SECONDS]
+    if stored and not timed:
+        raise usage("it does not say what its parts took.", "Measure a new one with this version.", stored)
     about = [f"no survey with its times is stored in {results}: measure a small one first, and these minutes are known"]
     if timed:
         about = [f"by the seconds of the survey of {timed[-1].when}, which had {len(timed[-1].nodes)} nodes"]
@@ -156,11 +162,15 @@ def _show_plan(form: OutputFormat, results: Path, nodes: int) -> None:
     print_in(form, view, warnings=[each.sentence for each in damaged])
 
 
-def _slow(text: str) -> tuple[tuple[int, ...], float] | None:
+def _slow(text: str) -> dict[str, Any]:
+    """What of a request a drill asks for: ``3,6=0.1``, or ``1-4=0.2`` for the link between two nodes."""
     if not text:
-        return None
-    nodes, _, share = text.partition("=")
+        return {}
+    named, _, share = text.partition("=")
     try:
-        return tuple(map(int, nodes.split(","))), float(share)
+        one, dash, two = named.partition("-")
+        if dash and one.strip() and int(one) != int(two):
+            return {"slow_link": ((min(int(one), int(two)), max(int(one), int(two))), float(share))}
+        return {"slow": (tuple(map(int, named.split(","))), float(share))}
     except ValueError:
         raise usage(f'"{text}" is not NODES=SHARE.', "For example: --slow 3=0.1.", "--slow") from None

@@ -55,9 +55,10 @@ class SurveyCost:
     """None where it is not known how long anything takes."""
 
 
-PLAN_SECONDS = frozenset({"start", "joining", "pairs", "batches"})
-"""What has to be known for it: of the processes of a part, for the nodes of each of its rounds to join, for a round of
-pairs, and for one of larger batches."""
+PLAN_SECONDS = frozenset({"start", "joining", "pairs"})
+"""What has to be known for it: of the processes of a part, for the nodes of each of its rounds to join, and for a round
+of pairs. A round of larger ``batches`` does less than one of pairs, and counts as one where it is not known: of two
+nodes there is none."""
 
 
 def survey_cost(nodes: int, seconds: Mapping[str, float]) -> SurveyCost:
@@ -69,7 +70,8 @@ def survey_cost(nodes: int, seconds: Mapping[str, float]) -> SurveyCost:
     if not seconds.keys() >= PLAN_SECONDS:
         return SurveyCost(nodes, len(plan), len(parts), None)
     joining = sum(map(len, parts.values())) * seconds["joining"]
-    rounds = sum(seconds["pairs" if len(each[0]) == 2 else "batches"] for each in plan)
+    batches = seconds.get("batches", seconds["pairs"])
+    rounds = sum(seconds["pairs"] if len(each[0]) == 2 else batches for each in plan)
     return SurveyCost(nodes, len(plan), len(parts), len(parts) * seconds["start"] + joining + rounds)
 
 

@@ -64,6 +64,24 @@ class SurveyRequest:
     are two for each; 0: the nodes of the job."""
     slow: tuple[tuple[int, ...], float] | None = None
     """Nodes to slow on purpose, and by which share."""
+    slow_link: tuple[tuple[int, int], float] | None = None
+    """Two nodes whose all-reduce with each other, and with nobody else, to slow on purpose, and by which share."""
+
+    def check(self, nodes: int, rounds: Sequence[Round]) -> None:
+        """Raises UserError where a drill names nodes that there are not, or two that do not meet."""
+        slowed = (*(self.slow[0] if self.slow else ()), *(self.slow_link[0] if self.slow_link else ()))
+        if missing := [node for node in slowed if not 0 <= node < nodes]:
+            raise usage(f"there is no node {missing[0]} of {nodes}.", "Count from 0.", "--slow")
+        if self.slow_link and not any(self.slow_link[0] in each for each in rounds):
+            one, two = self.slow_link[0]
+            raise usage(f"nodes {one} and {two} never meet.", "Name two others, or try fewer nodes.", "--slow")
+
+    def drill(self, names: Sequence[str]) -> str:
+        """What is slowed on purpose, in words; empty for nothing."""
+        drills = [(", ".join(names[node] for node in self.slow[0]), self.slow[1])] if self.slow else []
+        if self.slow_link:
+            drills.append((" – ".join(names[node] for node in self.slow_link[0]), self.slow_link[1]))
+        return "; ".join(f"{what} +{format_percent(share)}" for what, share in drills)
 
 
 def run_survey(
@@ -78,10 +96,8 @@ def run_survey(
     names = cluster.names if cluster else tuple(f"group{i}" for i in range(asked.groups))
     if len(names) < 2:
         raise usage("a survey compares nodes, and there is one.", "Add --slurm -N 8, or --groups 4 to try it here.")
-    slowed = asked.slow[0] if asked.slow else ()
-    if missing := [node for node in slowed if not 0 <= node < len(names)]:
-        raise usage(f"there is no node {missing[0]} of {len(names)}.", "Count from 0.", "--slow")
     rounds = survey_plan(len(names), seed=asked.seed)
+    asked.check(len(names), rounds)
     area = settings.results.absolute() / FOLDER
     area.mkdir(parents=True, exist_ok=True)
     with Guardian() as guardian, Scratch(guardian, "run", area=area) as scratch, Scratch(guardian, "node") as own:
@@ -94,7 +110,6 @@ def run_survey(
             readings = tuple(battery.measure(host, guardian, cluster, note))
         finally:
             battery.end()
-    drill = f"{', '.join(names[node] for node in slowed)} +{format_percent(asked.slow[1])}" if asked.slow else ""
     absent = cluster.absent if cluster else ()
     survey = SurveyRecord(
         names,
@@ -102,7 +117,7 @@ def run_survey(
         asked.threshold,
         readings,
         _now(),
-        drill,
+        asked.drill(names),
         absent,
         tuple(battery.lost),
         tuple(f"{metric}: {why}" for metric, why in battery.skipped.items()),
@@ -239,13 +254,10 @@ class _Battery:
     def _open(self, host: HostFacts, guardian: Guardian, cluster: Nodes | None, launch: int) -> Gang:
         """A process on every node that is there, with all sides of the launch set up."""
         limits, asked, nodes = self._settings.limits, self._asked, len(self._here)
-        slow, over = asked.slow[1] if asked.slow else 0.0, 1 if self._alone else nodes
-        slowed = tuple(rank for rank, node in enumerate(self._here) if asked.slow and node in asked.slow[0])
+        over = 1 if self._alone else nodes
         # A group has CPUs of its own, as a node has, where there are two for each.
         cpus = host.cpus if self._alone and len(host.cpus) >= 2 * len(self._names) else None
-        sides = tuple(
-            replace(side, ranks=nodes, nodes=over, slowdown=slow) for side in (*self._own, *self._joint_sides(launch))
-        )
+        sides = tuple(replace(side, ranks=nodes, nodes=over) for side in (*self._own, *self._joint_sides(launch)))
         measure, check = Measure(clock="wall", isolation="in_process"), Check("none", reason="nothing is compared")
         case = Case("survey", "survey", "survey", "", sides, measure=measure, check=check)
         plan = PairPlan(case, 0, tuple(side.name for side in sides), asked.seed)
@@ -262,7 +274,8 @@ class _Battery:
             card = "cuda" if _metric_of(side.name) == CARD_PAIR_METRIC else request.device
             device = self._devices.get(side.name, card)
             asks = time.monotonic()
-            self._set_up(gang, replace(request, slow_ranks=slowed, device=device))
+            slowed, share = self._slowed(side)
+            self._set_up(gang, replace(request, slowdown=share, slow_ranks=slowed, device=device))
             if "batches" in side.params:
                 self._took["joining"].append(time.monotonic() - asks)
                 joining += time.monotonic() - asks
@@ -273,6 +286,15 @@ class _Battery:
                 ranks = sorted(rank for one in batches for rank in one) or list(range(nodes))
                 self._iterations[side.name] = self._fitting(gang, side.name, ranks)
         return gang
+
+    def _slowed(self, side: Side) -> tuple[tuple[int, ...], float]:
+        """Which ranks a drill slows at what a side does, and by which share."""
+        if link := self._asked.slow_link:
+            both = [rank for rank, node in enumerate(self._here) if node in link[0]]
+            if both in side.params.get("batches", ()):
+                return tuple(both), link[1]
+        slow, share = self._asked.slow or ((), 0.0)
+        return tuple(rank for rank, node in enumerate(self._here) if node in slow), share
 
     def _set_up(self, gang: Gang, request: SetUpRequest) -> None:
         """Raises _NotMeasured where a node cannot run what is not needed, and LaunchFailed."""

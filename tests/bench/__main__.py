@@ -25,6 +25,7 @@ from tests.bench import (
     serving,
     startup,
     store,
+    survey,
     telemetry,
 )
 from tests.bench.figures import Figure, table
@@ -32,7 +33,7 @@ from tests.bench.shell import keep, say
 
 PARTS = (
     "startup", "store", "ranges", "telemetry", "overhead", "peers", "programs", "calibrate", "serving", "knee",
-    "clients", "device", "gate", "recorded",
+    "clients", "device", "gate", "survey", "recorded",
 )  # fmt: skip
 
 
@@ -58,13 +59,18 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--device-aa", type=int, default=15, help="device: A/A sessions of each control")
     parser.add_argument("--device-power", type=int, default=4, help="device: sessions of each slowdown and control")
     parser.add_argument("--gates", type=int, default=20, help="gate: runs of each kind of commit")
-    parser.add_argument("--kinds", default="", help="gate, serving: only these, e.g. plus5,noop; equal,decode10")
+    parser.add_argument("--surveys", type=int, default=20, help="survey: sessions of each kind")
+    parser.add_argument("--first-survey", type=int, default=0, help="survey: seed of the first session of each kind")
+    parser.add_argument("--groups", type=int, default=8, help="survey: groups of processes that stand for nodes")
+    parser.add_argument("--kinds", default="", help="gate, serving, survey: only these, e.g. plus5,noop; healthy,one")
     options = parser.parse_args()
     if options.pairs < 3:
         parser.error("a verdict needs --pairs 3 or more")
     kinds = [kind for kind in options.kinds.split(",") if kind]
     if "serving" in options.parts and (unknown := [kind for kind in kinds if kind not in serving.KINDS]):
         parser.error(f"no kind {', '.join(unknown)}; there are {', '.join(serving.KINDS)}")
+    if "survey" in options.parts and (unknown := [kind for kind in kinds if kind not in survey.KINDS]):
+        parser.error(f"no kind {', '.join(unknown)}; there are {', '.join(survey.KINDS)}")
     shard, _, shards = options.shard.partition("/")
     if not (shard.isdecimal() and shards.isdecimal() and int(shard) < int(shards)):
         parser.error("write --shard as 0/6 to 5/6")
@@ -98,6 +104,9 @@ def main() -> int:
     }
     how["gate"] = lambda: gate.measure(out, gates=options.gates, kinds=[k for k in options.kinds.split(",") if k])
     how["knee"] = lambda: knee.measure(out, options.plan)
+    seeds = range(options.first_survey, options.first_survey + options.surveys)
+    wanted = [k for k in options.kinds.split(",") if k]
+    how["survey"] = lambda: survey.measure(out, seeds=seeds, kinds=wanted, groups=options.groups)
     how["clients"] = lambda: clients.measure(out, guidellm=options.guidellm, rounds=options.rounds)
     figures: list[Figure] = []
     for part in options.parts or PARTS:

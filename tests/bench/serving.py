@@ -120,10 +120,11 @@ def measure(out: Path, plan: Plan) -> list[Figure]:
 
 def read_lines(folder: Path) -> list[dict[str, Any]]:
     """The sittings that are kept in a folder; a line that was cut off in the middle is none."""
-    return [line for path in sorted(folder.glob("*.jsonl")) for line in _whole(path.read_text(encoding="utf-8"))]
+    return [line for path in sorted(folder.glob("*.jsonl")) for line in whole_lines(path.read_text(encoding="utf-8"))]
 
 
-def _whole(text: str) -> Iterator[dict[str, Any]]:
+def whole_lines(text: str) -> Iterator[dict[str, Any]]:
+    """The JSON of each line; one that was cut off in the middle is none."""
     for line in text.splitlines():
         try:
             yield json.loads(line)

@@ -14,7 +14,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from aiperf.analysis.calibration import SessionEstimate, calibrate, power
-from tests.bench import clients, serving, shell
+from tests.bench import clients, serving, shell, survey
 from tests.bench.figures import (
     Figure,
     aiperf_figures,
@@ -290,3 +290,30 @@ def test_two_clients_agree_only_where_the_whole_interval_lies_within_five_percen
     assert near[5].measured == "3 ms, at most 200 ms"
     assert [row.ok for row in wide[:4]] == [row.ok for row in off[:4]] == [False] * 4
     assert clients.figures(rounds(1.0)) == []
+
+
+def test_a_survey_session_is_right_only_where_it_names_what_was_slowed_and_nothing_else():
+    def session(*named, code=6):
+        rows = [
+            {"node": node, "metric": "gemm", "part": "", "deficit": 0.1, "low": 0.05, "high": 0.15, "verdict": word}
+            for node, word in [*((node, "slow") for node in named), ("group7", "ok")]
+        ]
+        return shell.Done(code, json.dumps(rows), "", 60.0, {})
+
+    slowed = survey.drawn(survey.KINDS["one"], 3, 8)
+    assert survey.told(session(*slowed), {}, slowed)["right"]
+    assert not survey.told(session(*slowed, "group9"), {}, slowed)["right"]
+    assert not survey.told(session(code=0), {}, slowed)["right"]
+    assert survey.told(session(code=0), {}, [])["right"]
+    assert not survey.told(shell.Done(2, "", "a node failed", 1.0, {}), {}, [])["right"]
+    (link,) = survey.drawn(survey.KINDS["link"], 3, 8)
+    assert len(link.split(" – ")) == 2
+
+
+def test_few_survey_sessions_are_shown_and_twenty_judged():
+    lines = [{"kind": "one", "groups": 8, "right": number > 0, "seconds": 60.0} for number in range(20)]
+    assert [row.ok for row in survey.figures(lines)] == [True, None]
+    assert [row.ok for row in survey.figures([*lines[:18], *lines[:1], *lines[:1]])] == [False, None]
+    assert [row.ok for row in survey.figures(lines[:19])] == [None, None]
+    healthy = [{**line, "kind": "healthy", "verdicts": {"ok": 3, "undecided": 1}} for line in lines]
+    assert [row.measured for row in survey.figures(healthy)][:2] == ["19 of 20", "60 of 80"]

@@ -162,12 +162,25 @@ def test_the_plan_says_how_long_a_survey_takes_by_the_seconds_of_the_last_one(us
     assert "by the seconds of the survey of 2026-01-03T00:00:00+00:00, which had 3 nodes" in said
 
 
+def test_the_plan_goes_by_the_survey_that_is_named_and_by_none_without_times(user):
+    file = stored(user)
+    done = user.types("survey", "--plan", "64", "--from", file)
+    assert (done.code, f"{file}: it does not say what its parts took." in done.err) == (2, True)
+    seconds = {"start": 9.0, "joining": 0.01, "pairs": 2.5, "batches": 0.5}
+    Path(file).write_text(json.dumps({**json.loads(Path(file).read_text()), "seconds": seconds}))
+    rows = json.loads(user.types("survey", "--plan", "64", "--from", file, "--json").out)
+    assert rows[0]["seconds"] == 54 + 0.96 + 165 + 15
+
+
 @pytest.mark.parametrize(
     ("more", "named"),
     [
         (("--plan", "1"), "a survey compares nodes, and that is one."),
         (("--groups", "3", "--slow", "1,3=0.1"), "there is no node 3 of 3."),
         (("--groups", "3", "--slow", "1,=0.1"), '"1,=0.1" is not NODES=SHARE.'),
+        (("--groups", "3", "--slow", "1-3=0.1"), "there is no node 3 of 3."),
+        (("--groups", "3", "--slow", "1-1=0.1"), '"1-1=0.1" is not NODES=SHARE.'),
+        (("--groups", "40", "--slow", "0-20=0.1"), "nodes 0 and 20 never meet."),
     ],
 )
 def test_nodes_that_there_are_not_are_told(user, more, named):

@@ -71,6 +71,11 @@ def test_what_a_survey_takes_is_parts_batches_that_join_and_rounds():
     assert survey_cost(4, dict.fromkeys(PLAN_SECONDS - {"joining"}, 1.0)).seconds is None
 
 
+def test_a_survey_of_two_nodes_has_no_larger_batches_and_each_counts_as_a_round_of_pairs():
+    known = {"start": 1000.0, "joining": 1.0, "pairs": 0.01}
+    assert survey_cost(4, known).seconds == pytest.approx(LAUNCHES * (1000 + 3 + 1 + 4 * 0.01))
+
+
 def test_what_a_survey_takes_grows_by_the_same_time_with_each_doubling():
     seconds = {"start": 20.0, "joining": 0.2, "pairs": 3.0, "batches": 1.0}
     took = [survey_cost(nodes, seconds).seconds for nodes in (16, 32, 64, 128, 256)]

@@ -6,6 +6,7 @@ import os
 import signal
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -60,12 +61,21 @@ def test_a_survey_reads_every_group_and_pair_three_times_and_names_the_slowed_on
     order = [[one.nodes for one in alone if one.round == turn] for turn in sorted({one.round for one in alone})]
     assert all(sorted(turn) == [(0,), (1,), (2,)] for turn in order)
     assert order[0] == order[1][::-1] != order[1]
-    assert survey.seconds.keys() == survey_plans.PLAN_SECONDS
+    assert survey.seconds.keys() == survey_plans.PLAN_SECONDS | {"batches"}
     assert survey.seconds["start"] > survey.seconds["pairs"] > 0
     disk = [reading for reading in survey.readings if reading.metric == "disk"]
     assert {reading.nodes for reading in disk} == {(0,), (1,), (2,)} or survey.skipped[0].startswith("disk: ")
     assert survey.skipped[-1] == "GPUs: no node has any"
     assert list((tmp_path / ".nodes").iterdir()) == []
+
+
+def test_a_link_that_is_slowed_is_slow_where_its_two_ends_meet_and_nowhere_else(tmp_path):
+    asked = SurveyRequest(1, 0.03, groups=3, slow_link=((0, 2), 3.0))
+    survey, _ = run_survey(asked, host=HOST, settings=make_settings(tmp_path), cluster=None, note=print)
+    times = {pair: [one.seconds for one in survey.readings if one.nodes == pair] for pair in ((0, 1), (0, 2), (1, 2))}
+    middle = {pair: median(found) for pair, found in times.items()}
+    assert middle[0, 2] > 2 * max(middle[0, 1], middle[1, 2])
+    assert survey.drill == "group0 – group2 +300 %"
 
 
 def test_a_node_that_dies_in_mid_survey_is_unreachable_and_the_others_go_on(tmp_path):
