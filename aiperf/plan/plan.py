@@ -14,9 +14,10 @@ from aiperf.host.facts import HostFacts
 from aiperf.plan.cases import expand
 from aiperf.plan.needs import unmet
 from aiperf.protocol.libraries import EXTRAS
-from aiperf.records import Case, Needs, Skip
+from aiperf.records import Case, Needs, Side, Skip
 from aiperf.scenario.imports import imported_libraries
 from aiperf.scenario.model import Scenario
+from aiperf.scenario.serving import LOAD
 from aiperf.scenario.text import axis_text, chosen_texts
 from aiperf.scenario.wording import allowed, nearest
 from aiperf.settings import Precision, Settings
@@ -198,21 +199,57 @@ def ranks_per_node(case: Case) -> int:
 def estimate(case: Case, precision: Precision) -> tuple[float, float]:
     """Seconds that a case may take, from the fewest pairs and a short warm-up to the last look and a full one.
 
-    An estimate for ``--dry-run``: it knows the precision's looks and budgets, not the workload. One pair costs each
-    side its start, warm-up, measured time and check; sides set up one after the other. The budget of the case caps it.
+    An estimate for ``--dry-run``: it knows the precision's looks and budgets, and of workloads only how long the
+    schedule of a load lasts. One pair costs each side its start, warm-up, measured time and check; sides set up one
+    after the other. The budget of the case caps it.
     """
+    low, high = _whole(case, precision)
+    return min(precision.case_seconds, low), min(precision.case_seconds, high)
+
+
+def _whole(case: Case, precision: Precision) -> tuple[float, float]:
+    """``estimate``, whatever the budget of the case."""
     place = "command" if case.is_command else "gpu" if case.needs.gpus else "cpu"
-    looks = [n for n in precision.looks if case.measure.max_pairs is None or n <= case.measure.max_pairs]
-    first, last = (looks[0], looks[-1]) if looks else (case.measure.max_pairs or precision.looks[0],) * 2
+    first, last = _looks(case, precision)
     start = START_SECONDS[place]
     check = 0.0 if case.check.kind == "none" else _CHECK_SECONDS
     warmup = 0.0 if case.is_command else precision.warmup_seconds
     measured = precision.gpu_side_seconds if case.needs.gpus else precision.side_seconds
+    measured = max(measured, *map(_schedule_seconds, case.sides))
     low = start + warmup * _LEAST_WARMUP_SHARE + measured + check
     high = start + warmup + measured + check
     sides = len(case.sides)
-    cap = precision.case_seconds
-    return min(cap, first * sides * low), min(cap, last * sides * high)
+    return first * sides * low, last * sides * high
+
+
+def _looks(case: Case, precision: Precision) -> tuple[int, int]:
+    """Pairs at the first and at the last look."""
+    looks = [n for n in precision.looks if case.measure.max_pairs is None or n <= case.measure.max_pairs]
+    return (looks[0], looks[-1]) if looks else (case.measure.max_pairs or precision.looks[0],) * 2
+
+
+def _schedule_seconds(side: Side) -> float:
+    """What the schedule of a load lasts, where a drawn trace says so; 0 for everything else."""
+    trace = side.params.get("trace") if side.workload == LOAD else None
+    if not isinstance(trace, dict):
+        return 0.0
+    rate = side.params.get("load") or trace.get("rate")
+    return float(trace.get("requests", 0)) / float(rate) if rate else 0.0
+
+
+def too_long_loads(plan: Plan, settings: Settings) -> str:
+    """Says so where the schedules of a case's servers leave no time for its first look, of the longest such case."""
+    precision = settings.precision
+    loads = [(sum(map(_schedule_seconds, case.sides)) * _looks(case, precision)[0], case) for case in plan.cases]
+    longest, case = max(loads, key=lambda found: found[0], default=(0.0, None))
+    if case is None or longest <= precision.case_seconds:
+        return ""
+    pairs = _looks(case, precision)[0]
+    return (
+        f"{case.id}: the schedules of a pair last {format_duration(longest / pairs)}, and the "
+        f"{format_duration(precision.case_seconds)} of a case end before the {pairs} pairs of the first look: write "
+        "fewer requests, a higher rate, or a longer case_seconds (docs/serving.md)"
+    )
 
 
 def too_small_a_budget(plan: Plan, settings: Settings) -> str:
