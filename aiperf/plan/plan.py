@@ -201,14 +201,8 @@ def estimate(case: Case, precision: Precision) -> tuple[float, float]:
 
     An estimate for ``--dry-run``: it knows the precision's looks and budgets, and of workloads only how long the
     schedule of a load lasts. One pair costs each side its start, warm-up, measured time and check; sides set up one
-    after the other. The budget of the case caps it.
+    after the other. The budget of the case caps it, but for the schedules of the first look.
     """
-    low, high = _whole(case, precision)
-    return min(precision.case_seconds, low), min(precision.case_seconds, high)
-
-
-def _whole(case: Case, precision: Precision) -> tuple[float, float]:
-    """``estimate``, whatever the budget of the case."""
     place = "command" if case.is_command else "gpu" if case.needs.gpus else "cpu"
     first, last = _looks(case, precision)
     start = START_SECONDS[place]
@@ -219,7 +213,13 @@ def _whole(case: Case, precision: Precision) -> tuple[float, float]:
     low = start + warmup * _LEAST_WARMUP_SHARE + measured + check
     high = start + warmup + measured + check
     sides = len(case.sides)
-    return first * sides * low, last * sides * high
+    cap = max(precision.case_seconds, _first_schedules(case, precision))
+    return min(cap, first * sides * low), min(cap, last * sides * high)
+
+
+def _first_schedules(case: Case, precision: Precision) -> float:
+    """What the schedules of the pairs up to the first look last, which no budget cuts short."""
+    return _looks(case, precision)[0] * sum(map(_schedule_seconds, case.sides))
 
 
 def _looks(case: Case, precision: Precision) -> tuple[int, int]:
@@ -238,17 +238,17 @@ def _schedule_seconds(side: Side) -> float:
 
 
 def too_long_loads(plan: Plan, settings: Settings) -> str:
-    """Says so where the schedules of a case's servers leave no time for its first look, of the longest such case."""
+    """Says so where the schedules of a case's servers need more for its first look than a case has, of the longest."""
     precision = settings.precision
-    loads = [(sum(map(_schedule_seconds, case.sides)) * _looks(case, precision)[0], case) for case in plan.cases]
-    longest, case = max(loads, key=lambda found: found[0], default=(0.0, None))
+    case = max(plan.cases, key=lambda each: _first_schedules(each, precision), default=None)
+    longest = _first_schedules(case, precision) if case else 0.0
     if case is None or longest <= precision.case_seconds:
         return ""
     pairs = _looks(case, precision)[0]
     return (
-        f"{case.id}: the schedules of a pair last {format_duration(longest / pairs)}, and the "
-        f"{format_duration(precision.case_seconds)} of a case end before the {pairs} pairs of the first look: write "
-        "fewer requests, a higher rate, or a longer case_seconds (docs/serving.md)"
+        f"{case.id}: the schedules of a pair last {format_duration(longest / pairs)}, so that the {pairs} pairs of the "
+        f"first look take {format_duration(longest)} and more, and a case has {format_duration(precision.case_seconds)}: "
+        "none will follow them. Write fewer requests or a higher rate, or a longer case_seconds (docs/serving.md)"
     )
 
 

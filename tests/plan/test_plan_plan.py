@@ -135,10 +135,11 @@ def test_schedules_that_leave_no_time_for_the_first_look_are_named(scenario, hos
     plan = make_plan([made], host(libraries={"aiohttp": "3.14"}), settings)
     (case,) = plan.cases
     assert estimate(case, Precision(case_seconds=1e9))[0] > 6 * 2 * 50
-    assert estimate(case, Precision()) == (300, 300)
+    assert estimate(case, Precision()) == (600, 600)
     assert too_long_loads(plan, settings) == (
-        "x: the schedules of a pair last 1 m 40 s, and the 5 m 00 s of a case end before the 6 pairs of the first "
-        "look: write fewer requests, a higher rate, or a longer case_seconds (docs/serving.md)"
+        "x: the schedules of a pair last 1 m 40 s, so that the 6 pairs of the first look take 10 m 00 s and more, and "
+        "a case has 5 m 00 s: none will follow them. Write fewer requests or a higher rate, or a longer case_seconds "
+        "(docs/serving.md)"
     )
     assert too_long_loads(plan, replace(settings, precision=Precision(case_seconds=900))) == ""
     faster = replace(case, sides=tuple(replace(s, params={**s.params, "load": 80.0}) for s in case.sides))
