@@ -244,11 +244,11 @@ def too_long_loads(plan: Plan, settings: Settings) -> str:
     longest = _first_schedules(case, precision) if case else 0.0
     if case is None or longest <= precision.case_seconds:
         return ""
-    pairs = _looks(case, precision)[0]
+    pairs, limit = _looks(case, precision)[0], format_duration(precision.case_seconds)
     return (
         f"{case.id}: the schedules of a pair last {format_duration(longest / pairs)}, so that the {pairs} pairs of the "
-        f"first look take {format_duration(longest)} and more, and a case has {format_duration(precision.case_seconds)}: "
-        "none will follow them. Write fewer requests or a higher rate, or a longer case_seconds (docs/serving.md)"
+        f"first look take {format_duration(longest)} and more, and a case has {limit}: none will follow them. Write "
+        "fewer requests or a higher rate, or a longer case_seconds (docs/serving.md)"
     )
 
 

@@ -131,7 +131,7 @@ def test_an_estimate_knows_max_pairs_commands_and_gpus(scenario):
 def test_schedules_that_leave_no_time_for_the_first_look_are_named(scenario, host, settings):
     before, after = (f"{{workload: serve.load, server: 'serve --port {{port}} {more}'}}" for more in ("", "--fast"))
     trace = "{trace: {rate: 8, requests: 400, prompt_tokens: 8}}"
-    made = scenario("needs: {cpus: 1}\n", workload="", before=before, after=after, params=trace)
+    made = scenario("needs: {cpus: 2}\n", workload="", before=before, after=after, params=trace)
     plan = make_plan([made], host(libraries={"aiohttp": "3.14"}), settings)
     (case,) = plan.cases
     assert estimate(case, Precision(case_seconds=1e9))[0] > 6 * 2 * 50
