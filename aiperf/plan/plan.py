@@ -14,9 +14,10 @@ from aiperf.host.facts import HostFacts
 from aiperf.plan.cases import expand
 from aiperf.plan.needs import unmet
 from aiperf.protocol.libraries import EXTRAS
-from aiperf.records import Case, Needs, Skip
+from aiperf.records import Case, Needs, Side, Skip
 from aiperf.scenario.imports import imported_libraries
 from aiperf.scenario.model import Scenario
+from aiperf.scenario.serving import LOAD
 from aiperf.scenario.text import axis_text, chosen_texts
 from aiperf.scenario.wording import allowed, nearest
 from aiperf.settings import Precision, Settings
@@ -198,21 +199,57 @@ def ranks_per_node(case: Case) -> int:
 def estimate(case: Case, precision: Precision) -> tuple[float, float]:
     """Seconds that a case may take, from the fewest pairs and a short warm-up to the last look and a full one.
 
-    An estimate for ``--dry-run``: it knows the precision's looks and budgets, not the workload. One pair costs each
-    side its start, warm-up, measured time and check; sides set up one after the other. The budget of the case caps it.
+    An estimate for ``--dry-run``: it knows the precision's looks and budgets, and of workloads only how long the
+    schedule of a load lasts. One pair costs each side its start, warm-up, measured time and check; sides set up one
+    after the other. The budget of the case caps it, but for the schedules of the first look.
     """
     place = "command" if case.is_command else "gpu" if case.needs.gpus else "cpu"
-    looks = [n for n in precision.looks if case.measure.max_pairs is None or n <= case.measure.max_pairs]
-    first, last = (looks[0], looks[-1]) if looks else (case.measure.max_pairs or precision.looks[0],) * 2
+    first, last = _looks(case, precision)
     start = START_SECONDS[place]
     check = 0.0 if case.check.kind == "none" else _CHECK_SECONDS
     warmup = 0.0 if case.is_command else precision.warmup_seconds
     measured = precision.gpu_side_seconds if case.needs.gpus else precision.side_seconds
+    measured = max(measured, *map(_schedule_seconds, case.sides))
     low = start + warmup * _LEAST_WARMUP_SHARE + measured + check
     high = start + warmup + measured + check
     sides = len(case.sides)
-    cap = precision.case_seconds
+    cap = max(precision.case_seconds, _first_schedules(case, precision))
     return min(cap, first * sides * low), min(cap, last * sides * high)
+
+
+def _first_schedules(case: Case, precision: Precision) -> float:
+    """What the schedules of the pairs up to the first look last, which no budget cuts short."""
+    return _looks(case, precision)[0] * sum(map(_schedule_seconds, case.sides))
+
+
+def _looks(case: Case, precision: Precision) -> tuple[int, int]:
+    """Pairs at the first and at the last look."""
+    looks = [n for n in precision.looks if case.measure.max_pairs is None or n <= case.measure.max_pairs]
+    return (looks[0], looks[-1]) if looks else (case.measure.max_pairs or precision.looks[0],) * 2
+
+
+def _schedule_seconds(side: Side) -> float:
+    """What the schedule of a load lasts, where a drawn trace says so; 0 for everything else."""
+    trace = side.params.get("trace") if side.workload == LOAD else None
+    if not isinstance(trace, dict):
+        return 0.0
+    rate = side.params.get("load") or trace.get("rate")
+    return float(trace.get("requests", 0)) / float(rate) if rate else 0.0
+
+
+def too_long_loads(plan: Plan, settings: Settings) -> str:
+    """Says so where the schedules of a case's servers need more for its first look than a case has, of the longest."""
+    precision = settings.precision
+    case = max(plan.cases, key=lambda each: _first_schedules(each, precision), default=None)
+    longest = _first_schedules(case, precision) if case else 0.0
+    if case is None or longest <= precision.case_seconds:
+        return ""
+    pairs, limit = _looks(case, precision)[0], format_duration(precision.case_seconds)
+    return (
+        f"{case.id}: the schedules of a pair last {format_duration(longest / pairs)}, so that the {pairs} pairs of the "
+        f"first look take {format_duration(longest)} and more, and a case has {limit}: none will follow them. Write "
+        "fewer requests or a higher rate, or a longer case_seconds (docs/serving.md)"
+    )
 
 
 def too_small_a_budget(plan: Plan, settings: Settings) -> str:

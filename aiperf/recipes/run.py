@@ -12,7 +12,7 @@ from aiperf.host.health import open_health
 from aiperf.host.relevance import HostCheck
 from aiperf.launch.nodes.head import Nodes
 from aiperf.launch.scratch import scratch_area
-from aiperf.plan.plan import Plan, too_small_a_budget
+from aiperf.plan.plan import Plan, too_long_loads, too_small_a_budget
 from aiperf.recipes.case_runner import CaseRunner, SavedCases
 from aiperf.recipes.checkouts import check_refs
 from aiperf.recipes.host_watch import HostWatch
@@ -79,9 +79,8 @@ def run_plan(
     problems: tuple[str, ...] = ()
     try:
         progress.run_started((*plan.cases, *plan.skips))
-        for said in filter(
-            None, (*(f.text for f in run.findings), _late(health.late), too_small_a_budget(plan, settings))
-        ):
+        times = (too_small_a_budget(plan, settings), too_long_loads(plan, settings))
+        for said in filter(None, (*(f.text for f in run.findings), _late(health.late), *times)):
             progress.note(said)
         saved.keep_skips(plan.skips, run)
         with MeasurementSession(host, settings, cluster) as session:

@@ -30,6 +30,7 @@ def serving_faults(document: Document, parts: Outline) -> Iterator[Fault]:
         yield from _trace(document, parts, (*side.path, "trace"), side.params.get("trace"))
     if not loads:
         return
+    yield from _cpus(document, parts, loads)
     yield from _trace(document, parts, ("params", "trace"), parts.params.get("trace"))
     yield from _client(document, ("params", "client"), parts.params)
     yield from _own_client(document, parts, loads)
@@ -53,6 +54,15 @@ def _server(document: Document, parts: Outline, side: RawSide) -> Iterator[Fault
     elif len(given) == 2:
         what = f"{dotted(side.path)} has a server and a url."
         yield document.fault(side.path, what, "Keep one of the two.", key=True)
+
+
+def _cpus(document: Document, parts: Outline, loads: Sequence[RawSide]) -> Iterator[Fault]:
+    """A server that is started here leaves the client a CPU of its own."""
+    needs = document.data.get("needs")
+    cpus = needs.get("cpus", 1) if isinstance(needs, dict) else 1
+    if cpus == 1 and any("server" in {*parts.params, *side.params, *map(head, parts.axes)} for side in loads):
+        what = "The client of a load needs a CPU of its own, and needs.cpus is 1."
+        yield document.fault(("needs",) if "needs" in document.data else (), what, "Write needs: {cpus: 2}, or more.")
 
 
 def _client(document: Document, at: KeyPath, params: dict[str, Any]) -> Iterator[Fault]:

@@ -5,8 +5,8 @@ What must not live here: the search itself, and what other servers can hold.
 
 from __future__ import annotations
 
-import json
 import math
+import os
 import platform
 import shutil
 import sys
@@ -18,8 +18,8 @@ from aiperf.analysis.estimates import value_interval
 from aiperf.records import Comparison
 from aiperf.store.read import find_runs, open_run
 from tests.bench.figures import Figure, at_least
-from tests.bench.serving import Plan, read_lines
-from tests.bench.shell import ROOT, aiperf, machine, say
+from tests.bench.serving import BEYOND_S, Plan, is_whole, keep_line, read_lines
+from tests.bench.shell import ROOT, aiperf_within, machine, say
 
 SERVICE, LIMIT, SHARE = 0.01, 0.05, 0.9
 KNOWN = 1 / SERVICE - math.log(1 / (1 - SHARE)) / LIMIT
@@ -29,7 +29,7 @@ title: The highest rate of a queue
 workload: serve.load
 params:
   model: small
-  trace: {{arrivals: poisson, rate: 20, requests: 1800, prompt_tokens: 4, output_tokens: 1}}
+  trace: {{arrivals: poisson, rate: 30, requests: 1500, prompt_tokens: 4, output_tokens: 1}}
   slo: {{end_to_end: {limit:g}s}}
   find: max_rate
   share: {share:g}
@@ -49,29 +49,35 @@ def measure(out: Path, plan: Plan) -> list[Figure]:
     """Sit until there are as many sittings as asked for; the rows of the table, of all processes."""
     folder = out / "knee"
     folder.mkdir(parents=True, exist_ok=True)
-    known = {line["seed"] for line in read_lines(folder)}
+    known = {line["seed"] for line in read_lines(folder) if is_whole(line)}
     for seed in range(plan.seed, plan.seed + plan.sittings)[plan.shard :: plan.shards]:
-        if seed not in known and (line := _sit(folder, seed, plan, state=out / f"state-{plan.shard}")):
-            with (folder / f"sittings-{plan.shard}.jsonl").open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+        if seed not in known:
+            keep_line(folder, plan, _sit(folder, seed, plan, state=out / f"state-{plan.shard}"))
     return figures(read_lines(folder))
 
 
 def figures(lines: Sequence[Mapping[str, Any]]) -> list[Figure]:
-    """In how many sittings each side's interval holds the known rate, and the interval of their ratio 1."""
+    """In how many sittings each side's interval holds the known rate, and the interval of their ratio 1. A sitting that
+    came to no interval holds nothing; those that were cut off are left out."""
+    lines = [*filter(is_whole, lines)]
     if not lines:
         return []
     sides = [side for line in lines for side in line["sides"]]
-    held = sum(low <= KNOWN <= high for low, _, high in sides)
-    equal = sum(low <= 1 <= high for low, _, high in (line["ratio"] for line in lines))
+    held = sum(_holds(side, KNOWN) for side in sides)
+    equal = sum(_holds(line["ratio"], 1.0) for line in lines)
     return [
         at_least("max_rate of M/M/1: interval of a side holds it", held, len(sides), math.ceil(_COVERED * len(sides))),
         at_least("max_rate of M/M/1: ratio holds 1", equal, len(lines), math.ceil(_COVERED * len(lines))),
     ]
 
 
-def _sit(folder: Path, seed: int, plan: Plan, *, state: Path) -> dict[str, Any] | None:
-    """The line of a sitting; None where it came to no estimate."""
+def _holds(interval: Sequence[float | None], value: float) -> bool:
+    low, _, high = interval
+    return low is not None and high is not None and low <= value <= high
+
+
+def _sit(folder: Path, seed: int, plan: Plan, *, state: Path) -> dict[str, Any]:
+    """The line of a sitting; without numbers where it came to no estimate."""
     place = folder / str(seed)
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
@@ -86,15 +92,18 @@ def _sit(folder: Path, seed: int, plan: Plan, *, state: Path) -> dict[str, Any] 
     say(f"max_rate, seed {seed}")
     began = machine()
     arguments = ("--precision", str(precision), "--budget", f"{limit:g}s", "--seed", str(seed), "--no-peaks", "--json")
-    done = aiperf("run", str(file), *arguments, "--results", str(place / "results"), state=state)
+    done = aiperf_within(
+        limit + BEYOND_S, "run", str(file), *arguments, "--results", str(place / "results"), state=state
+    )
     found = _found(place / "results")
     if found is None:
         say(f"aiperf run ended with {done.code} and no rate: {done.err.strip()[-500:]}")
-        return None
-    sides = [_interval(found, summary) for summary in (found.before, found.after)]
-    ratio = [found.low, found.ratio, found.high]
-    return {"seed": seed, "sides": sides, "ratio": ratio, "pairs": found.pairs, "known": KNOWN,
-            "seconds": round(done.seconds, 1), "limit": limit, **began, "host": platform.node()}  # fmt: skip
+    return {
+        "seed": seed, "sides": [_interval(found, side) for side in ("before", "after")],
+        "ratio": [found.low, found.ratio, found.high] if found else [None] * 3, "pairs": found.pairs if found else 0,
+        "known": KNOWN, "seconds": round(done.seconds, 1), "limit": limit, "cut": done.cut, **began,
+        "host": platform.node(), "cpus": len(os.sched_getaffinity(0)),
+    }  # fmt: skip
 
 
 def _found(results: Path) -> Comparison | None:
@@ -106,6 +115,10 @@ def _found(results: Path) -> Comparison | None:
     return None
 
 
-def _interval(found: Comparison, summary: Any) -> list[float]:
-    low, high = value_interval(summary, alpha=found.alpha) or (math.nan, math.nan)
+def _interval(found: Comparison | None, side: str) -> list[float | None]:
+    """Of one side; a single pair has a value and no interval."""
+    if found is None:
+        return [None] * 3
+    summary = getattr(found, side)
+    low, high = value_interval(summary, alpha=found.alpha) or (None, None)
     return [low, summary.value, high]

@@ -21,7 +21,7 @@ from typing import Any
 
 from aiperf.store.read import find_runs, open_run
 from tests.bench.figures import Figure, at_least, seconds
-from tests.bench.shell import ROOT, aiperf, machine, say
+from tests.bench.shell import ROOT, aiperf_within, machine, say
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,10 @@ _FOUND_SHARE = 0.8
 _FLAGGED_SHARE = 0.05
 _FLAGS = ("improved", "regressed")
 _ENOUGH = 20
+_NEARLY = 0.85
+"""Of the minutes of a kind: a sitting that has as much of them may miss what it is to find."""
+BEYOND_S = 90.0
+"""What a sitting may take beyond its limit, for the pair that was under way and for the start; then it is cut off."""
 
 
 @dataclass(frozen=True)
@@ -107,15 +111,24 @@ def measure(out: Path, plan: Plan) -> list[Figure]:
     folder = out / "serving" / plan.server
     folder.mkdir(parents=True, exist_ok=True)
     todo = [(kind, plan.seed + number) for number in range(plan.sittings) for kind in plan.kinds]
-    known = {(line["kind"], line["seed"]) for line in read_lines(folder)}
+    known = {(line["kind"], line["seed"]) for line in read_lines(folder) if is_whole(line)}
     for kind, seed in todo[plan.shard :: plan.shards]:
         if (kind, seed) not in known:
-            line = _sit(folder, kind, seed, plan, state=out / f"state-{plan.shard}")
-            if line is None:
-                continue
-            with (folder / f"sittings-{plan.shard}.jsonl").open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+            keep_line(folder, plan, _sit(folder, kind, seed, plan, state=out / f"state-{plan.shard}"))
     return figures(read_lines(folder))
+
+
+def keep_line(folder: Path, plan: Plan, line: Mapping[str, Any]) -> None:
+    """Add the line of a sitting to those of this process. Raises KeyboardInterrupt where a signal cut it off."""
+    with (folder / f"sittings-{plan.shard}.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
+    if line.get("cut") == "signal":
+        raise KeyboardInterrupt
+
+
+def is_whole(line: Mapping[str, Any]) -> bool:
+    """Whether a sitting ended by itself: one that did not is shown, counts for nothing, and is sat again."""
+    return not line.get("cut")
 
 
 def read_lines(folder: Path) -> list[dict[str, Any]]:
@@ -135,24 +148,39 @@ def whole_lines(text: str) -> Iterator[dict[str, Any]]:
 def figures(lines: Sequence[Mapping[str, Any]]) -> list[Figure]:
     """What the sittings of each kind said: equal sides flagged at most once in twenty, a delay found in four of five.
 
-    Fewer than twenty sittings are shown and not judged.
+    Fewer than twenty sittings are shown and not judged, and those that were cut off are counted apart.
     """
     found = {key: [line for line in lines if line["kind"] == key] for key in KINDS}
-    return [row for key, own in found.items() if own for row in _of_kind(KINDS[key], own)]
+    rows = [row for key, own in found.items() for row in _of_kind(KINDS[key], [*filter(is_whole, own)])]
+    cut = len(lines) - sum(map(is_whole, lines))
+    return [*rows, Figure("serving: sittings cut off", "shown", f"{cut} of {len(lines)}")] if cut else rows
 
 
 def _of_kind(kind: Kind, lines: Sequence[Mapping[str, Any]]) -> list[Figure]:
+    if not lines:
+        return []
     name = f"serving, {lines[0]['server']}, {kind.name}"
     if kind.is_equal:
         rows = [_flagged(f"{name}: {metric} flagged", metric, lines) for metric in _SHOWN]
     else:
-        count, of = [line["verdict"] for line in lines].count("regressed"), len(lines)
-        rows = [at_least(f"{name}: found", count, of, round(_FOUND_SHARE * of))]
+        rows = [_found(f"{name}: found", kind, lines)]
     if len(lines) < _ENOUGH:
         rows = [Figure(row.name, f"{_ENOUGH} sittings", row.measured) for row in rows]
     took = [line["seconds"] for line in lines]
     times = f"{seconds(median(took))} in the middle, {seconds(max(took))} at most"
     return [*rows, Figure(f"{name}: time of a sitting", f"< {kind.minutes:g} min", times)]
+
+
+def _found(name: str, kind: Kind, lines: Sequence[Mapping[str, Any]]) -> Figure:
+    """How often a delay was found. One that was not, in less time than its kind has, is no miss of it, and no find."""
+    count, of = [line["verdict"] for line in lines].count("regressed"), len(lines)
+    row = at_least(name, count, of, round(_FOUND_SHARE * of))
+    least = _NEARLY * 60 * kind.minutes
+    short = sum(line["verdict"] != "regressed" and line.get("limit", least) < least for line in lines)
+    if row.ok or not short:
+        return row
+    said = f"{row.measured}; {short} others had less time"
+    return Figure(name, row.target, said, None if count + short >= round(_FOUND_SHARE * of) else False)
 
 
 def _flagged(name: str, metric: str, lines: Sequence[Mapping[str, Any]]) -> Figure:
@@ -194,8 +222,8 @@ def _server(server: str, kind: Kind, decode: float, first: float) -> str:
     return f"{sys.executable} {programs / 'engine_server.py'} --port {{port}} {model} {delays}"
 
 
-def _sit(folder: Path, key: str, seed: int, plan: Plan, *, state: Path) -> dict[str, Any] | None:
-    """The line of a sitting; None where nothing was kept, so that it is tried again next time."""
+def _sit(folder: Path, key: str, seed: int, plan: Plan, *, state: Path) -> dict[str, Any]:
+    """The line of a sitting; of one that was cut off, with what it had until then."""
     kind, place = KINDS[key], folder / f"{key}-{seed}"
     shutil.rmtree(place, ignore_errors=True)  # of a sitting that did not end
     place.mkdir(parents=True)
@@ -208,20 +236,24 @@ def _sit(folder: Path, key: str, seed: int, plan: Plan, *, state: Path) -> dict[
     standard = (ROOT / "configs" / "measure" / "standard.yaml").read_text(encoding="utf-8")
     precision.write_text(re.sub(r"case_seconds: \d+", f"case_seconds: {limit:g}", standard), encoding="utf-8")
     arguments = ("--precision", str(precision), "--budget", f"{limit:g}s", "--seed", str(seed), "--no-peaks", "--json")
-    done = aiperf("run", str(file), *arguments, "--results", str(place / "results"), state=state)
+    done = aiperf_within(
+        limit + BEYOND_S, "run", str(file), *arguments, "--results", str(place / "results"), state=state
+    )
     if done.code not in (0, 1):
         say(f"aiperf run ended with {done.code}: {done.err.strip()[-500:]}")
     return {
         "kind": key, "seed": seed, "server": plan.server, **_result(place / "results", kind.metric),
-        "seconds": round(done.seconds, 1), "limit": limit, **began, "host": platform.node(),
+        "seconds": round(done.seconds, 1), "limit": limit, "cut": done.cut, **began, "host": platform.node(),
         "cpus": len(os.sched_getaffinity(0)),
     }  # fmt: skip
 
 
 def _result(results: Path, metric: str) -> dict[str, Any]:
     """What a sitting's record says."""
-    run = open_run(find_runs(results)[-1], results=results)
-    (record,) = run.read_cases()[0]
+    records = [record for run in find_runs(results) for record in open_run(run, results=results).read_cases()[0]]
+    if not records:
+        return {"verdict": "none", "reason": "no record", "pairs": 0, "metrics": {}}
+    record = records[-1]
     found = {
         result.comparison.metric: {
             "word": result.verdict.word, "reason": result.verdict.reason,

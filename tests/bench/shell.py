@@ -15,7 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from aiperf.cli.signals import interruptible
+from aiperf.workloads.serve.server import end_group
+
 ROOT = Path(__file__).resolve().parents[2]
+_LEAVE_S = 30.0
+"""For a program that is asked to end: its servers have ten seconds of their own."""
 _INSIDE = Path(__file__).with_name("inside.py")
 
 
@@ -29,6 +34,8 @@ class Done:
     seconds: float
     facts: dict[str, Any]
     """What ``inside.py`` saw at the end of the process; empty for a plain program."""
+    cut: str = ""
+    """Why it was ended before its end: limit or signal; empty where it ended by itself."""
 
 
 def say(text: str) -> None:
@@ -50,6 +57,34 @@ def run(*command: str, env: dict[str, str] | None = None, show: bool = False) ->
         check=False,
     )
     return Done(done.returncode, done.stdout, done.stderr or "", time.perf_counter() - began, {})
+
+
+def run_within(seconds: float, *command: str, env: dict[str, str] | None = None) -> Done:
+    """Run a program for at most ``seconds``; it is asked to end then, or when SIGTERM or Ctrl-C comes here, and nothing
+    of its process group stays."""
+    began, cut = time.perf_counter(), ""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env={**os.environ, **(env or {})},
+            process_group=0,
+        )  # fmt: skip
+        try:
+            with interruptible():
+                process.wait(seconds)
+        except (subprocess.TimeoutExpired, KeyboardInterrupt) as reason:
+            cut = "limit" if isinstance(reason, subprocess.TimeoutExpired) else "signal"
+            end_group(process, patience=_LEAVE_S)
+        took = time.perf_counter() - began
+        texts = []
+        for file in (out, err):
+            file.seek(0)
+            texts.append(file.read().decode("utf-8", "replace"))
+    return Done(process.returncode, *texts, took, {}, cut)
+
+
+def aiperf_within(seconds: float, *arguments: str, state: Path) -> Done:
+    """Run aiperf for at most ``seconds``; what it had measured by then it saves when it is asked to end."""
+    return run_within(seconds, sys.executable, "-m", "aiperf", *arguments, env={"AIPERF_STATE": str(state)})
 
 
 def aiperf(*arguments: str, state: Path, show: bool = False) -> Done:

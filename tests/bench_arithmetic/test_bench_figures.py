@@ -14,7 +14,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from aiperf.analysis.calibration import SessionEstimate, calibrate, power
-from tests.bench import clients, serving, shell, survey
+from tests.bench import clients, knee, serving, shell, survey
 from tests.bench.figures import (
     Figure,
     aiperf_figures,
@@ -32,6 +32,7 @@ from tests.bench.figures import (
     under,
 )
 from tests.bench.tools import welch_ratio
+from tests.patience import until
 
 
 def row(kind="equal", word="equivalent", *, tool="aiperf", truth=1.0, ratio=1.0, low=0.99, high=1.01, spent=60.0):
@@ -244,7 +245,12 @@ def test_sittings_of_several_processes_are_read_together_and_a_line_cut_off_is_n
 
 def test_each_process_sits_what_is_its_own_and_not_kept_yet(tmp_path, monkeypatch):
     sat_down = []
-    monkeypatch.setattr(serving, "_sit", lambda folder, kind, seed, plan, state: sat_down.append((kind, seed)))
+
+    def sit(folder, kind, seed, plan, state):
+        sat_down.append((kind, seed))
+        return sat(kind, ["equivalent"])[0] | {"seed": seed}
+
+    monkeypatch.setattr(serving, "_sit", sit)
     (tmp_path / "serving" / "engine").mkdir(parents=True)
     kept = json.dumps(sat("equal", ["equivalent"])[0] | {"seed": 1000})
     (tmp_path / "serving" / "engine" / "sittings-5.jsonl").write_text(kept + "\n", encoding="utf-8")
@@ -252,6 +258,38 @@ def test_each_process_sits_what_is_its_own_and_not_kept_yet(tmp_path, monkeypatc
         serving.measure(tmp_path, serving.Plan(3, 4, "engine", ("equal", "decode10", "ttft20"), shard, 2))
     assert len(sat_down) == 8
     assert {*sat_down} == {(k, 1000 + n) for k in ("equal", "decode10", "ttft20") for n in range(3)} - {("equal", 1000)}
+
+
+def test_a_sitting_that_was_cut_off_counts_for_nothing_is_named_and_is_sat_again(tmp_path, monkeypatch):
+    cut = sat("decode10", ["inconclusive"])[0] | {"seed": 1000, "cut": "signal"}
+    whole = sat("decode10", ["regressed"] * 2)
+    rows = serving.figures([*whole, cut])
+    assert [row.measured for row in rows] == ["2 of 2", "60 s in the middle, 60 s at most", "1 of 3"]
+    sides = {"sides": [[50.0, 54.0, 58.0], [None, None, None]], "ratio": [0.9, 1.0, 1.1], "seed": 1000}
+    short = [line | {"limit": 300.0} for line in sat("decode10", ["regressed"] * 14 + ["inconclusive"] * 6)]
+    assert serving.figures(short)[0] == Figure(
+        "serving, engine, decode +10 %: found", ">= 16 of 20", "14 of 20; 6 others had less time", None
+    )
+    assert serving.figures([line | {"limit": 600.0} for line in short])[0].ok is False
+    assert [row.measured for row in knee.figures([sides, sides | {"cut": "limit"}])] == ["1 of 2", "1 of 1"]
+
+    plan = serving.Plan(1, 4, "engine", ("decode10",))
+    monkeypatch.setattr(serving, "_sit", lambda *_, **__: cut)
+    folder = tmp_path / "serving" / "engine"
+    for lines in (1, 2):
+        with pytest.raises(KeyboardInterrupt):
+            serving.measure(tmp_path, plan)
+        assert len(serving.read_lines(folder)) == lines
+
+
+def test_a_program_beyond_its_limit_is_asked_to_end_and_what_it_started_goes_with_it():
+    script = "sleep 600 & trap 'echo saved; kill $!; exit 7' TERM; echo $!; wait"
+    done = shell.run_within(0.5, "bash", "-c", script)
+    child, said = done.out.split()
+    assert (done.code, said, done.cut) == (7, "saved", "limit")
+    state = Path(f"/proc/{child}/stat")
+    assert until(lambda: not state.exists() or ") Z" in state.read_text())
+    assert shell.run_within(60.0, "bash", "-c", "exit 3").cut == ""
 
 
 @pytest.mark.parametrize("server", serving.SERVERS)

@@ -193,6 +193,8 @@ def test_a_client_that_fails_fails_its_case_with_the_end_of_its_log(marked: User
         ("rate: 40, ", "", "params.trace has no rate"),
         ("requests: 16", "requests: 0", "params.trace.requests: 0 is not above 0"),
         ("before: {server:", "before: {cwd:", "before has no server"),
+        ("needs: {cpus: 2}", "needs: {cpus: 1}", "needs.cpus is 1. Write needs: {cpus: 2}, or more."),
+        ("needs: {cpus: 2}\n", "", "The client of a load needs a CPU of its own"),
         ("metric: end_to_end", "metric: max_rate", "max_rate is not searched"),
         ("segments: 2", "segment: 2", 'params.segment: serve.load has no parameter "segment"'),
     ],

@@ -8,7 +8,7 @@ import pytest
 
 from aiperf.errors import UserError
 from aiperf.plan.cases import expand
-from aiperf.plan.plan import estimate, make_plan
+from aiperf.plan.plan import estimate, make_plan, too_long_loads
 from aiperf.settings import Precision, Settings
 
 
@@ -126,3 +126,21 @@ def test_an_estimate_knows_max_pairs_commands_and_gpus(scenario):
     longer = replace(precision, gpu_side_seconds=precision.gpu_side_seconds + 1)
     assert estimate(case, longer) == estimate(case, precision)
     assert estimate(on_gpu, longer)[0] == pytest.approx(estimate(on_gpu, precision)[0] + 6 * 2)
+
+
+def test_schedules_that_leave_no_time_for_the_first_look_are_named(scenario, host, settings):
+    before, after = (f"{{workload: serve.load, server: 'serve --port {{port}} {more}'}}" for more in ("", "--fast"))
+    trace = "{trace: {rate: 8, requests: 400, prompt_tokens: 8}}"
+    made = scenario("needs: {cpus: 2}\n", workload="", before=before, after=after, params=trace)
+    plan = make_plan([made], host(libraries={"aiohttp": "3.14"}), settings)
+    (case,) = plan.cases
+    assert estimate(case, Precision(case_seconds=1e9))[0] > 6 * 2 * 50
+    assert estimate(case, Precision()) == (600, 600)
+    assert too_long_loads(plan, settings) == (
+        "x: the schedules of a pair last 1 m 40 s, so that the 6 pairs of the first look take 10 m 00 s and more, and "
+        "a case has 5 m 00 s: none will follow them. Write fewer requests or a higher rate, or a longer case_seconds "
+        "(docs/serving.md)"
+    )
+    assert too_long_loads(plan, replace(settings, precision=Precision(case_seconds=900))) == ""
+    faster = replace(case, sides=tuple(replace(s, params={**s.params, "load": 80.0}) for s in case.sides))
+    assert too_long_loads(replace(plan, cases=(faster,)), settings) == ""

@@ -232,6 +232,21 @@ def test_a_port_that_is_taken_is_named_before_the_server_starts(tmp_path: Path) 
             pass
 
 
+@pytest.mark.parametrize(
+    ("command", "cwd", "said"),
+    [
+        ("no-such-server --port {port}", "", "there is no program no-such-server: install it, or write its path"),
+        ("env true {port}", "/no/such/folder", "env cannot be started: there is no folder /no/such/folder"),
+        ("/etc/passwd {port}", "", "/etc/passwd cannot be started: Permission denied"),
+    ],
+)
+def test_a_command_that_cannot_be_started_says_what_is_missing(
+    tmp_path: Path, command: str, cwd: str, said: str
+) -> None:
+    with pytest.raises(ServerFault, match=said):
+        Server.start(command, port=0, log=tmp_path / "log", cwd=cwd)
+
+
 def test_a_server_is_on_its_cpus_from_its_first_instruction_and_the_client_on_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

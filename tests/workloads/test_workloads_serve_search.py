@@ -8,18 +8,18 @@ from statistics import fmean, stdev
 
 import pytest
 
-from aiperf.workloads.serve.search import RateSearch, falling
+from aiperf.workloads.serve.search import RateSearch, falling, smooth_crossing
 
 MU, LIMIT, SHARE = 100.0, 0.05, 0.9
 KNOWN = MU - math.log(1 / (1 - SHARE)) / LIMIT
 """Of M/M/1 the time in the system is exponential with rate mu - lambda: here a share of 0.9 is within the limit."""
 
 
-def queue(rate: float, requests: int, draw: random.Random) -> int:
-    """Requests of a single-server queue that end within the limit; it begins as it is after a long time."""
+def queue(rate: float, requests: int, draw: random.Random, *, empty: bool = False) -> int:
+    """Requests of a single-server queue that end within the limit; it begins as it is after a long time, or empty."""
     came = free = met = 0.0
     began = rate / MU
-    free = draw.expovariate(MU - rate) if rate < MU and draw.random() < began else 0.0
+    free = draw.expovariate(MU - rate) if not empty and rate < MU and draw.random() < began else 0.0
     for _ in range(requests):
         came += draw.expovariate(rate)
         free = max(came, free) + draw.expovariate(MU)
@@ -47,6 +47,24 @@ def test_the_interval_of_a_sitting_holds_the_known_knee_in_36_of_40() -> None:
     sittings = [sitting(draw) for _ in range(40)]
     assert sum(low <= KNOWN <= high for low, high in sittings) >= 36
     assert fmean(math.log(high / low) for low, high in sittings) < 0.35
+
+
+def test_what_a_launch_finds_is_not_too_high_on_average() -> None:
+    draw, found = random.Random(11), []
+    for _ in range(300):
+        search = RateSearch(20.0, SHARE)
+        for _ in range(12):
+            rate = search.next_rate()
+            search.tries.append((rate, queue(rate, 150, draw, empty=True), 150))
+        found.append(math.log(estimate / KNOWN) if (estimate := search.estimate()) else 0.0)
+    assert abs(fmean(found)) < 0.025
+
+
+def test_a_curve_that_rises_or_meets_the_share_beyond_the_tries_is_no_crossing() -> None:
+    assert smooth_crossing([(4.0, 5, 10), (8.0, 9, 10)], 0.9) is None
+    assert smooth_crossing([(4.0, 10, 10)] * 3, 0.9) is None
+    assert smooth_crossing([(4.0, 99, 100), (5.0, 98, 100)], 0.5) is None
+    assert smooth_crossing([(4.0, 95, 100), (8.0, 50, 100), (16.0, 5, 100)], 0.5) == pytest.approx(8.0)
 
 
 def test_the_fit_never_rises_and_weighs_tries_by_their_requests() -> None:

@@ -84,6 +84,10 @@ class Server:
                         stderr=into,
                         process_group=0,
                     )
+            except FileNotFoundError as error:
+                if error.filename == cwd:
+                    raise ServerFault(f"{argv[0]} cannot be started: there is no folder {cwd}") from None
+                raise ServerFault(f"there is no program {argv[0]}: install it, or write its path") from None
             except OSError as error:
                 raise ServerFault(f"{argv[0]} cannot be started: {error.strerror}: {error.filename}") from None
         return cls(f"http://127.0.0.1:{port}", process, log)

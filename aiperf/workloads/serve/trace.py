@@ -156,7 +156,7 @@ def read_trace(path: Path, *, seed: int) -> list[Arrival]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise TraceError(f"the trace {path} cannot be read: {error}") from None
+        raise TraceError(f"the trace {path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     draw = random.Random(f"{seed}-{path.name}")
     arrivals = [_arrival(line, f"{path.name}:{number}", draw) for number, line in enumerate(lines, 1) if line.strip()]
     for number, (before, after) in enumerate(pairwise(arrivals), 2):
