@@ -4,7 +4,8 @@
 # Leaves a small file for each pair in FOLDER, and a summary that says what came out as it must. Exit 1 when not all did.
 # The records of single processes come first. No pair begins after LIMIT seconds (120); those left out count as missing.
 # FULL=1 takes standard precision for the pairs whose ratios are held against events. Where there are two GPUs, a program
-# that works on both is compared too, and ONLY=two-gpus leaves all others out.
+# that works on both is compared too. ONLY (an expression such as 'two-gpus.*|bad-.*') leaves all other pairs out; what a
+# call before left in FOLDER counts on.
 set -uo pipefail
 limit=${LIMIT:-120}
 folder=${1:?usage: tests/gpu/programs_gpu.sh FOLDER}
@@ -20,7 +21,7 @@ precision=quick
 pair() {  # NAME BEFORE AFTER [OPTION ...]
   local name=$1 before=$2 after=$3 began
   shift 3
-  case $name in *${ONLY:-}*) ;; *) return ;; esac
+  [[ " $name" =~ \ (${ONLY:-.*})$ ]] || return
   if [ "$SECONDS" -gt "$limit" ]; then
     echo "$name: left out after $SECONDS s" | tee -a "$folder/left-out.txt"
     return

@@ -21,7 +21,7 @@ BAD = {
 
 
 ONLY_TWO = (FOLDER / "two-gpus.exit").exists() and not (FOLDER / "matmul.exit").exists()
-"""Whether ONLY=two-gpus left the others out."""
+"""Whether ONLY left all others out."""
 
 
 def rows(name: str) -> dict[str, Any]:
