@@ -37,6 +37,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--precision", default="quick", help="a name, or a file like short.yaml beside this")
     parser.add_argument("--together", type=int, default=8, help="cases of one aiperf run")
     parser.add_argument("--timeout", type=float, default=75.0, help="seconds that a case may take")
+    parser.add_argument("--lanes", type=int, default=1, metavar="N", help="runs side by side, each on CPUs of its own")
     parser.add_argument("--no-twins", action="store_true", help="cheats only")
     parser.add_argument("--details", action="store_true", help="a line for each entry as well")
     parser.add_argument("--list", action="store_true", help="name the entries and run none")
@@ -85,7 +86,8 @@ def main() -> int:
 
     if not options.print:
         file = Path(options.precision)
-        how = How(str(file.resolve()) if file.is_file() else options.precision, options.timeout, options.together)
+        precision = str(file.resolve()) if file.is_file() else options.precision
+        how = How(precision, options.timeout, options.together, options.lanes)
         run_all(entries, seeds, how, heard, fresh)
     names = {entry.name for entry in entries}
     last = {row.key: row for row in rows if row.name in names and (options.print or row.code == mark)}

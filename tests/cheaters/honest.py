@@ -36,6 +36,8 @@ def sessions(folder: Path) -> Iterator[Session]:
     for path in find_runs(folder):
         run = open_run(path, results=folder)
         for record in run.read_cases()[0]:
+            if record.status == "interrupted":
+                continue
             if record.failure is not None:
                 kind = record.failure.kind
                 signs = () if kind in PLAIN_FAILURES else (f"failure:{kind}",)

@@ -9,12 +9,11 @@ import hashlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -24,13 +23,13 @@ from aiperf.records import CaseRecord
 from aiperf.store.read import StoredRun, find_runs, open_run, read_pairs
 from tests.cheaters.entries import SIDES, Entry, commands, write
 from tests.cheaters.judge import Judged, judge
+from tests.cheaters.lanes import Lane, Lanes
 
 ROOT = Path(__file__).parents[2]
 Run = tuple[CaseRecord, CaseRecord | None]
 """The record of an entry, and the same as strict mode concludes it."""
 _START_S = 60.0
 """What one run may need beside its cases."""
-_END_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -42,8 +41,8 @@ class How:
     """Time that one case may take; a run of several may take as much as all of them."""
     together: int = 8
     """Cases of one run."""
-    pin: str = ""
-    """CPU for both sides; empty: the last one of this process."""
+    lanes: int = 1
+    """Runs side by side, each on CPUs of its own, of which the last one is both sides'."""
 
 
 def code() -> str:
@@ -63,21 +62,32 @@ def run_all(
     known: set[tuple[str, int]],
 ) -> None:
     """Run every entry with every seed but those that are known, and report each as soon as its run has ended."""
-    for seed in seeds:
-        due = [entry for entry in entries if (entry.name, seed) not in known]
-        for start in range(0, len(due), how.together):
-            for judged in run_together(due[start : start + how.together], seed, how):
+    due = ((seed, [entry for entry in entries if (entry.name, seed) not in known]) for seed in seeds)
+    batches = [
+        (seed, left[start : start + how.together]) for seed, left in due for start in range(0, len(left), how.together)
+    ]
+    crew, lock = Lanes(how.lanes), threading.Lock()
+
+    def run(batch: tuple[int, Sequence[Entry]], lane: Lane) -> None:
+        found = run_together(batch[1], batch[0], how, crew, lane)
+        with lock:
+            for judged in found if not crew.stopped else ():
                 heard(judged)
 
+    crew.each(batches, run)
 
-def run_together(entries: Sequence[Entry], seed: int, how: How) -> list[Judged]:
+
+def run_together(
+    entries: Sequence[Entry], seed: int, how: How, crew: Lanes | None = None, lane: Lane = ()
+) -> list[Judged]:
     """What came of entries that share a run; programs have one each. Those of which it leaves no record run alone
     afterwards: one of them may have ended it for all."""
+    where = crew or Lanes(1), lane or tuple(os.sched_getaffinity(0))
     functions = [entry for entry in entries if not entry.is_program]
-    records = _records(functions, seed, how) if functions else {}
+    records = _records(functions, seed, how, *where) if functions else {}
     alone = [e for e in entries if e.name not in records and (e.is_program or len(functions) > 1)]
     for entry in alone:
-        records |= _records([entry], seed, how)
+        records |= _records([entry], seed, how, *where)
     mark, host = code(), _host()
     found = (judge(e, seed, *records.get(e.name, (None, None))) for e in entries)
     return [replace(each, code=mark, host=host) for each in found]
@@ -87,14 +97,17 @@ def _host() -> str:
     return f"{os.cpu_count()} CPUs"
 
 
-def _records(entries: Sequence[Entry], seed: int, how: How) -> dict[str, Run]:
+def _records(entries: Sequence[Entry], seed: int, how: How, crew: Lanes, lane: Lane) -> dict[str, Run]:
     folder = Path(tempfile.mkdtemp(prefix="cheaters-"))
     try:
         library = compiled(folder)
         # A cheat that needs a compiler is one that this host cannot run.
         able = [entry for entry in entries if library or not entry.preload]
         if able:
-            _run(_arguments(able, folder, library), folder, seed, how, entries=able)
+            arguments = _options(_arguments(able, folder, library), folder, seed, how)
+            pinned = arguments if any(entry.gpus for entry in able) else [*arguments, "--pin", str(max(lane))]
+            limit_s = _START_S + how.case_s * len(able)
+            run_aiperf(pinned, folder, lambda argv, env: crew.call(argv, lane, folder, env, limit_s))
         found = read_records(folder / "results")
         # A pair of programs is called the same whatever they are.
         return dict(zip([entries[0].name], found.values(), strict=False)) if entries[0].is_program else found
@@ -137,39 +150,21 @@ def _arguments(entries: Sequence[Entry], folder: Path, library: Path | None) -> 
     return ["ab", before, after, "--same-output"]
 
 
-def _run(arguments: Sequence[str], folder: Path, seed: int, how: How, *, entries: Sequence[Entry]) -> None:
-    scratch, results = folder / "scratch", folder / "results"
-    scratch.mkdir()
-    argv = [sys.executable, "-m", "aiperf", *arguments, "--precision", how.precision, "--seed", str(seed)]
-    argv += ["--results", str(results), "--quiet", "--host-check", "off"]
-    if not any(entry.gpus for entry in entries):
-        argv += ["--pin", how.pin or str(max(os.sched_getaffinity(0)))]
+def _options(arguments: Sequence[str], folder: Path, seed: int, how: How) -> list[str]:
+    own = ["--precision", how.precision, "--seed", str(seed), "--results", str(folder / "results")]
+    return [*arguments, *own, "--quiet", "--host-check", "off"]
+
+
+def run_aiperf(arguments: Sequence[str], folder: Path, call: Callable[[Sequence[str], Mapping[str, str]], int]) -> None:
+    """Run aiperf with what it keeps beside its results in ``folder``, too; ``call`` runs a command (argv, environment).
+    Raises RuntimeError where it does not take its arguments."""
+    (folder / "scratch").mkdir()
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    env = {**os.environ, "PYTHONPATH": path, "AIPERF_SCRATCH": str(scratch), "NO_COLOR": "1"}
+    env = {**os.environ, "PYTHONPATH": path, "AIPERF_SCRATCH": str(folder / "scratch"), "NO_COLOR": "1"}
     env.setdefault("AIPERF_STATE", str(folder / "state"))
-    with (folder / "log").open("wb") as log:
-        # In a session of its own: what a side does to its parent's group must not reach this process.
-        process = subprocess.Popen(argv, env=env, cwd=folder, stdout=log, stderr=log, start_new_session=True)
-        try:
-            process.wait(_START_S + how.case_s * len(entries))
-        except subprocess.TimeoutExpired:
-            pass
-        finally:
-            _end(process)
-    if process.returncode == Exit.USAGE:
+    if call([sys.executable, "-m", "aiperf", *arguments], env) == Exit.USAGE:
         log_text = (folder / "log").read_text(encoding="utf-8", errors="replace")
         raise RuntimeError(f"aiperf does not take what the shelf asks of it:\n{log_text}")
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ask aiperf to end where it has not, so that it ends its sides; kill it where it does not obey."""
-    if process.poll() is None:
-        process.terminate()
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(_END_S)
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 # ---- the file of what came of them -----------------------------------------------------------------------------------
