@@ -61,6 +61,9 @@ def pytest_configure() -> None:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # those of OpenBLAS always spin
+    # For the few small kernels that Inductor compiles here, trials of the CPU and headers compiled ahead take longest.
+    os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "0")
+    os.environ.setdefault("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")
     gc.set_threshold(50_000, 20, 20)
 
 

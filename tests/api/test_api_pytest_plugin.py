@@ -9,8 +9,14 @@ import tomllib
 from importlib.metadata import entry_points
 from pathlib import Path
 
+import numpy  # noqa: F401 - as below
 import pytest
 from api_made import FUNCTIONS, PRECISION
+
+# A run in this process forgets what it was the first to import, and not all of that can be imported twice.
+import aiperf.api.benchmark
+import aiperf.recipes.function_gate
+import aiperf.scenario.document  # noqa: F401
 
 ROOT = Path(__file__).resolve().parents[2]
 FAST = ("-p", "no:cacheprovider", "--aiperf-precision", "fast.yaml", "--aiperf-threshold", "0.1")
@@ -67,9 +73,11 @@ def folder(pytester, monkeypatch):
     return pytester
 
 
-def run(folder, *words):
+def run(folder, *words, apart=False):
+    """Run pytest, in this process unless it is to be ``apart``."""
     installed = "aiperf" in {point.name for point in entry_points(group="pytest11")}
-    return folder.runpytest_subprocess(*FAST, *([] if installed else ["-p", "aiperf.api.pytest_plugin"]), *words)
+    runs = folder.runpytest_subprocess if apart else folder.runpytest_inprocess
+    return runs(*FAST, *([] if installed else ["-p", "aiperf.api.pytest_plugin"]), *words)
 
 
 def test_a_test_fails_on_what_is_slower_or_wrong_with_one_table_in_its_report(folder, monkeypatch):
@@ -133,7 +141,7 @@ def test_marked_tests_and_single_functions_are_called_once_or_gated_against_a_co
 def test_a_mistake_in_an_option_ends_the_run_before_any_test(folder, words, told):
     folder.makepyfile(test_gated="import mine\ndef test_one(aiperf):\n    open('ran', 'w')\n")
     commit(folder)
-    done = run(folder, *words)
+    done = run(folder, *words, apart="nowhere" in words)
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     assert f"ERROR: {told}" in done.stderr.str()
     assert not (folder.path / "ran").exists()

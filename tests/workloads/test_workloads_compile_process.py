@@ -111,9 +111,6 @@ def test_a_step_that_compiles_with_inductor_finds_nothing_of_the_step_before(tmp
 
     real = family.compiler_counts
     monkeypatch.setattr(family, "compiler_counts", noted)
-    # Headers compiled ahead and trials of what the CPU can do take ten times as long as the two kernels.
-    monkeypatch.setattr("torch._inductor.config.cpp_cache_precompile_headers", False)
-    monkeypatch.setattr("torch._inductor.config.cpp.vec_isa_ok", False)
     shared = {"function": "elementwise_chain", "lengths": [50]}
     workload = set_up(Pair("compile.process", {}, {}, shared), "after", tmp_path)
     for _ in range(2):
