@@ -229,9 +229,10 @@ def _looks(case: Case, precision: Precision) -> tuple[int, int]:
 
 
 def _schedule_seconds(side: Side) -> float:
-    """What the schedule of a load lasts, where a drawn trace says so; 0 for everything else."""
+    """What the schedule of a load lasts, where a drawn trace says so; 0 for everything else, and for a search, which
+    changes the rate."""
     trace = side.params.get("trace") if side.workload == LOAD else None
-    if not isinstance(trace, dict):
+    if not isinstance(trace, dict) or side.params.get("find"):
         return 0.0
     rate = side.params.get("load") or trace.get("rate")
     return float(trace.get("requests", 0)) / float(rate) if rate else 0.0

@@ -144,3 +144,5 @@ def test_schedules_that_leave_no_time_for_the_first_look_are_named(scenario, hos
     assert too_long_loads(plan, replace(settings, precision=Precision(case_seconds=900))) == ""
     faster = replace(case, sides=tuple(replace(s, params={**s.params, "load": 80.0}) for s in case.sides))
     assert too_long_loads(replace(plan, cases=(faster,)), settings) == ""
+    search = replace(case, sides=tuple(replace(s, params={**s.params, "find": "max_rate"}) for s in case.sides))
+    assert estimate(search, Precision())[0] < 300
