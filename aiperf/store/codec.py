@@ -33,8 +33,10 @@ def encode_case(record: CaseRecord) -> bytes:
 
 
 def encode_run(record: RunRecord) -> bytes:
-    """UTF-8 JSON of a run record."""
-    return _dump(record)
+    """UTF-8 JSON of a run record, which says whether its command line had secrets."""
+    plain = to_plain(record)
+    kept = masked(plain)
+    return dump_json({**kept, "withheld": record.withheld or kept["argv"] != plain["argv"]})
 
 
 def decode_case(data: bytes, *, where: str = "") -> CaseRecord:
