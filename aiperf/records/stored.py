@@ -20,7 +20,8 @@ CUT_SHORT = ("interrupted", "failed", "unfit")
 SCHEMA_VERSION = 4
 """1: the first. 2: ``Summary.log_sd``, ``Side.folder``, ``CaseRecord.replicate`` and ``summaries``, the status
 ``imported``; later, with a default, so that a record without it reads on: ``CaseRecord.findings``,
-``Limit.surely``, ``held`` in ``SideRun.work``, ``Measure.headline``. 3: keys renamed (store/migrate.py). 4: ``RunRecord.withheld``."""
+``Limit.surely``, ``held`` in ``SideRun.work``, ``Measure.headline``. 3: keys renamed (store/migrate.py).
+4: ``RunRecord.withheld``."""
 
 RunCommand = Literal["run", "ab", "gate", "profile", "calibrate", "import", "python", ""]
 """The command of aiperf that made a run, ``python`` for a program; empty where no one command did."""
