@@ -106,7 +106,7 @@ class SchedulingWatch:
             self._incidents.setdefault(("priority", side), Incident("priority", side, detail))
         if self._given and (left := frozenset[int]().union(*(t.cpus for t in threads)) - self._given):
             detail = f"threads of it may run on CPU {format_cpus(sorted(left))}, and not only on those given to it"
-            self._incidents.setdefault(("affinity", side), Incident("affinity", side, detail))
+            self._incidents.setdefault(("left_cpus", side), Incident("left_cpus", side, detail))
 
 
 def here(gang: Gang) -> tuple[int, ...]:

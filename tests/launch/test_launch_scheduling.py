@@ -88,7 +88,7 @@ def test_threads_that_may_run_elsewhere_than_on_the_sides_cpus_are_told(sides: d
     os.kill(sides["after"][0], signal.SIGCONT)
     stop(beyond, "after", sides)
     assert within.incidents == ()
-    assert [(i.kind, i.side) for i in beyond.incidents] == [("affinity", "after")] * (len(cpus) > 1)
+    assert [(i.kind, i.side) for i in beyond.incidents] == [("left_cpus", "after")] * (len(cpus) > 1)
 
 
 def test_a_side_that_does_not_stop_or_has_ended_is_not_judged(
