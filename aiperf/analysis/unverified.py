@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from aiperf.analysis.fresh import batch_doubts
 from aiperf.analysis.memory import elsewhere_notes
 from aiperf.analysis.metrics import DEFAULT_METRIC, LATENCIES
 from aiperf.analysis.outside import first_notes, phase_notes
@@ -27,13 +28,14 @@ DOUBTS: Mapping[str, tuple[str, ...]] = {
     "latencies_reported": tuple(LATENCIES),
     "tolerance_used": (),
     "scheduled_apart": (DEFAULT_METRIC, "wall", "first_iteration", *LATENCIES),
+    "batches_only": (DEFAULT_METRIC, "wall"),
     "first_run_slower": (DEFAULT_METRIC, "user", "system"),
 }
 """Code of a note that names another place for what a side seems to save, or says that nobody but the side knows it ->
 the metrics that may be better for it; all of them where none is named."""
-_STRICTLY = ("first_run_slower",)
-"""Of these, what only strict mode refuses: caches on disk that a first run fills are what many honest programs have,
-and no program can say why."""
+_STRICTLY = ("batches_only", "first_run_slower")
+"""Of these, what only strict mode refuses: honest steps overlap with the next one, and caches on disk that a first run
+fills are what many honest programs have."""
 _APART = ("left_cpus", "priority")
 """Kinds of incidents that a side's own scheduling makes."""
 _PLACES = ("prepare", "inputs", "outputs")
@@ -58,7 +60,7 @@ def tolerance_notes(pairs: Sequence[Pair], case: Case) -> Iterator[Note]:
     checks = [check for pair in valid(pairs) for check in pair.checks if check.loosened is not None]
     for side in (side.name for side in case.sides if not case.check.reason):
         found = [check for check in checks if side in check.sides]
-        if found:
+        if len(found) > len(used) / 2:
             error, usual = max(c.max_error or 0.0 for c in found), min(c.loosened or 0.0 for c in found)
             values = {"side": side, "error": error, "declared": case.check.rtol, "usual": usual}
             yield Note("tolerance_used", values)
@@ -88,6 +90,8 @@ def doubts(pairs: Sequence[Pair], case: Case, *, strict: bool = False) -> tuple[
         *elsewhere_notes(pairs, case),
         *scheduling_notes(pairs, case),
     )
+    if strict:
+        moved = (*moved, *batch_doubts(pairs, case))
     told = [n for n in unverified_notes(pairs, case) if n.code == "latencies_reported" and not n.values["reason"]]
     found = (
         *(note for note in moved if not note.values.get("reason")),
