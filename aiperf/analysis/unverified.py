@@ -60,7 +60,7 @@ def tolerance_notes(pairs: Sequence[Pair], case: Case) -> Iterator[Note]:
     checks = [check for pair in valid(pairs) for check in pair.checks if check.loosened is not None]
     for side in (side.name for side in case.sides if not case.check.reason):
         found = [check for check in checks if side in check.sides]
-        if len(found) > len(used) / 2:
+        if found:
             error, usual = max(c.max_error or 0.0 for c in found), min(c.loosened or 0.0 for c in found)
             values = {"side": side, "error": error, "declared": case.check.rtol, "usual": usual}
             yield Note("tolerance_used", values)
