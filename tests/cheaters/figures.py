@@ -43,6 +43,19 @@ def table(rows: Iterable[Judged]) -> str:
     return "\n".join(lines)
 
 
+def shares(rows: Iterable[Judged]) -> str:
+    """How many were caught, by accident and on purpose: of all runs, and of those in which the cheat won anything. What
+    is undecided or harmless won nothing that aiperf would report."""
+    lines = []
+    for intent in ("accident", "purpose"):
+        words = [row.outcome for entry, row in known(rows) if not entry.honest and entry.intent == intent]
+        caught, won = words.count("caught"), sum(word in ("caught", "told", "missed") for word in words)
+        if won:
+            of_all, of_won = (f"{caught} of {n} ({100 * caught / n:.0f} %)" for n in (len(words), won))
+            lines.append(f"by {intent}: caught {of_all}; of those that won anything {of_won}")
+    return "\n".join(lines)
+
+
 def _row(name: str, found: Sequence[tuple[Entry, Judged]], belongs: Callable[[Entry], bool]) -> str:
     cheats = [(e, row) for e, row in found if not e.honest and belongs(e)]
     twins = [row for e, row in found if e.honest and belongs(e)]
