@@ -156,11 +156,13 @@ def test_the_table_counts_runs_by_class_and_by_intent() -> None:
     assert "note:x outputs:after" in of_checksum
 
 
-def test_what_was_caught_is_a_share_of_all_and_of_those_that_won_anything() -> None:
+def test_what_was_caught_is_a_share_of_all_and_of_those_that_won() -> None:
     purpose = [e.name for e in SHELF if e.intent == "purpose" and not e.honest][:4]
-    words: tuple[Any, ...] = ("caught", "missed", "undecided", "harmless")
-    rows = [Judged(name, 1, word) for name, word in zip(purpose, words, strict=True)]
-    assert shares(rows) == "by purpose: caught 1 of 4 (25 %); of those that won anything 1 of 2 (50 %)"
+    words: tuple[Any, ...] = ("caught", "missed", "undecided", "told")
+    rows = [Judged(name, 1, word, word="inconclusive") for name, word in zip(purpose, words, strict=True)]
+    assert shares(rows) == "by purpose: caught 1 of 4 (25 %); of those that were caught or won 1 of 2 (50 %)"
+    rows[3] = replace(rows[3], word="improved" if BY_NAME[purpose[3]].cheater == "after" else "regressed")
+    assert shares(rows).endswith("of those that were caught or won 1 of 3 (33 %)")
 
 
 def test_rows_are_kept_once_for_each_run_and_read_back(tmp_path: Path) -> None:
