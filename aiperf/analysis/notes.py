@@ -185,6 +185,8 @@ _REMEDIES = {
     "time_outside": f"do it in the step, where it is timed, {_SAY_WHY}",
     "first_elsewhere": f"let the first iteration build what it needs, compare whole programs, {_SAY_WHY}",
     "memory_elsewhere": f"let the process itself hold it, compare whole programs, {_SAY_WHY}",
+    "batches_only": f"let every step end what it begins, {_SAY_WHY}",
+    "scheduled_apart": f"leave CPUs and priorities as they are given, run with --pin none, {_SAY_WHY}",
     "tolerance_used": 'say why that is near enough, check: {kind: named, ..., reason: "..."}',
     "first_run_slower": 'let each run begin without what others left, --prepare "rm -r ..."',
 }
@@ -306,6 +308,7 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
         f"{v['side']} is {v['batches']:.3g}x as fast as {v['against']} where many steps are timed together, and "
         f"{v['single']:.3g}x where each is timed by itself: steps overlap, or it does less where nobody looks"
     ),
+    "scheduled_apart": lambda v: f"{v['side']} is not scheduled like the other side: {v['detail']}",
     "stragglers": lambda v: f"processes that {_and(v)} started still ran when it had ended",
     "unverified": _unverified,
     "doubted": _doubted,

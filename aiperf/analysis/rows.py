@@ -84,6 +84,11 @@ class ComparisonRow:
         return (self.against, self.before), (self.side, self.after)
 
     @property
+    def comparison(self) -> tuple[str, str, str]:
+        """What the rows of all metrics of one comparison share."""
+        return self.case, self.side, self.against
+
+    @property
     def is_time(self) -> bool:
         """Whether the ratio is a speedup."""
         return self.unit in TIME_UNITS and self.better == "lower"

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from aiperf.analysis.fresh import batch_doubts
 from aiperf.analysis.memory import elsewhere_notes
 from aiperf.analysis.metrics import DEFAULT_METRIC, LATENCIES
 from aiperf.analysis.outside import first_notes, phase_notes
-from aiperf.analysis.pairs import side_run, valid
+from aiperf.analysis.pairs import done_outside, side_run, valid
 from aiperf.analysis.program_notes import program_notes
 from aiperf.records import Case, Coverage, Note, NoteCode, Pair
 
@@ -26,13 +27,17 @@ DOUBTS: Mapping[str, tuple[str, ...]] = {
     "memory_elsewhere": ("peak_memory",),
     "latencies_reported": tuple(LATENCIES),
     "tolerance_used": (),
+    "scheduled_apart": (DEFAULT_METRIC, "wall", "first_iteration", *LATENCIES),
+    "batches_only": (DEFAULT_METRIC, "wall"),
     "first_run_slower": (DEFAULT_METRIC, "user", "system"),
 }
 """Code of a note that names another place for what a side seems to save, or says that nobody but the side knows it ->
 the metrics that may be better for it; all of them where none is named."""
-_STRICTLY = ("first_run_slower",)
-"""Of these, what only strict mode refuses: caches on disk that a first run fills are what many honest programs have,
-and no program can say why."""
+_STRICTLY = ("batches_only", "first_run_slower")
+"""Of these, what only strict mode refuses: honest steps overlap with the next one, and caches on disk that a first run
+fills are what many honest programs have."""
+_APART = ("left_cpus", "priority")
+"""Kinds of incidents that a side's own scheduling makes."""
 _PLACES = ("prepare", "inputs", "outputs")
 """Of ``time_outside``: set-up and ``redraw`` of honest sides differ for reasons of their own."""
 
@@ -79,7 +84,14 @@ def unexplained(notes: Sequence[Note], *, sides: Sequence[str], metric: str) -> 
 def doubts(pairs: Sequence[Pair], case: Case, *, strict: bool = False) -> tuple[Note, ...]:
     """Notes for which no side is said to be better, each on a ``side``: what it saves is done or kept elsewhere, or is
     known from its own code alone, and its workload or the scenario gives no reason."""
-    moved = (*phase_notes(pairs, case), *first_notes(pairs, case), *elsewhere_notes(pairs, case))
+    moved = (
+        *phase_notes(pairs, case),
+        *first_notes(pairs, case),
+        *elsewhere_notes(pairs, case),
+        *scheduling_notes(pairs, case),
+    )
+    if strict:
+        moved = (*moved, *batch_doubts(pairs, case))
     told = [n for n in unverified_notes(pairs, case) if n.code == "latencies_reported" and not n.values["reason"]]
     found = (
         *(note for note in moved if not note.values.get("reason")),
@@ -88,6 +100,16 @@ def doubts(pairs: Sequence[Pair], case: Case, *, strict: bool = False) -> tuple[
         *(program_notes(pairs, case) if strict else ()),
     )
     return tuple(n for n in found if n.code in DOUBTS and n.values.get("phase", _PLACES[0]) in _PLACES)
+
+
+def scheduling_notes(pairs: Sequence[Pair], case: Case) -> Iterator[Note]:
+    """A note on each side that in most pairs gave itself other CPUs or another priority than both sides were given."""
+    used = valid(pairs)
+    for side in (side.name for side in case.sides):
+        told = [next((i for i in pair.incidents if i.side == side and i.kind in _APART), None) for pair in used]
+        found = [incident for incident in told if incident is not None]
+        if len(found) > len(used) / 2:
+            yield Note("scheduled_apart", {"side": side, "detail": found[0].detail, **done_outside(used, side)})
 
 
 def doubted(notes: Sequence[Note], *, winner: str, metric: str) -> Note | None:

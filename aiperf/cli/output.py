@@ -31,6 +31,7 @@ from aiperf.report.views.run_rows import Extras, build_rows
 from aiperf.report.views.run_table import run_view
 from aiperf.settings import Settings
 from aiperf.store.export import profile_cells
+from aiperf.store.read import no_collection
 from aiperf.store.tables.profiled import PROFILE_ROWS
 from aiperf.store.write import write_whole
 
@@ -60,17 +61,18 @@ def print_run(
     extras: Extras | None = None,
 ) -> None:
     """Print the comparison table of a run to stdout; ``profiles`` show whether the claimed counters moved."""
-    built = build_rows(records, run=run, profiles={profile.case: profile for profile in profiles})
-    view = run_view(
-        run,
-        replace(built, extras=extras),
-        records=records,
-        seconds=seconds,
-        every_metric=every_metric,
-        footer=footer,
-        warnings=warnings,
-    )
-    print_in(form, view, warnings=warnings)
+    with no_collection():
+        built = build_rows(records, run=run, profiles={profile.case: profile for profile in profiles})
+        view = run_view(
+            run,
+            replace(built, extras=extras),
+            records=records,
+            seconds=seconds,
+            every_metric=every_metric,
+            footer=footer,
+            warnings=warnings,
+        )
+        print_in(form, view, warnings=warnings)
 
 
 def print_plan(plan: Plan, settings: Settings, form: OutputFormat, *, heading: str = "") -> None:

@@ -22,7 +22,6 @@ from aiperf.launch.nodes.place import read_place
 from aiperf.recipes.run import RunOutcome
 from aiperf.records import RunRecord
 from aiperf.report.layout.formats import OutputFormat
-from aiperf.store.masking import WITHHELD
 from aiperf.store.read import open_run
 
 
@@ -65,7 +64,7 @@ def _go_on(name: str, *, results: Path) -> None:
         again = shlex.join(["aiperf", command, "--resume", str(run.folder.resolve())])
         what = f"{record.run} was begun in {record.cwd}, and what was typed there may mean something else here."
         raise usage(what, f"Type: cd {shlex.quote(record.cwd)} && {again}", where="--resume")
-    if any(WITHHELD[:-1] in word for word in stored):
+    if record.withheld:
         what = f"{record.run} was begun with a secret, which its record does not hold."
         raise usage(what, f"Type the whole command again, with --resume {name}.", where="--resume")
     _refuse_without_launcher(stored, typed, record, name)

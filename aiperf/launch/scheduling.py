@@ -6,9 +6,11 @@ What must not live here: stopping or resuming a side (rounds.py), and priorities
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from time import perf_counter, sleep
 
 from aiperf.host.placement import format_cpus
@@ -24,6 +26,43 @@ in this turn: there are many, and each may cost little."""
 _POLL_S = 50e-6
 _POLICIES = {os.SCHED_OTHER: "SCHED_OTHER", os.SCHED_FIFO: "SCHED_FIFO", os.SCHED_RR: "SCHED_RR",
              os.SCHED_BATCH: "SCHED_BATCH", os.SCHED_IDLE: "SCHED_IDLE"}  # fmt: skip
+
+
+_LIMITS = {
+    getattr(resource, name): name.removeprefix("RLIMIT_").lower()
+    for name in dir(resource)
+    if name.startswith("RLIMIT_") and name != "RLIMIT_OFILE"
+}
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What the kernel grants a process: its limits, and how late its timers may come, as far as one may read that."""
+
+    limits: tuple[tuple[int, int], ...]
+    slack_ns: str = ""
+
+    @classmethod
+    def of(cls, pid: int) -> Bounds:
+        """Raises OSError for a process that is gone."""
+        limits, slack = tuple(resource.prlimit(pid, each) for each in _LIMITS), ""
+        with suppress(OSError):
+            slack = Path(f"/proc/{pid}/timerslack_ns").read_text(encoding="ascii").strip()
+        return cls(limits, slack)
+
+    def restore(self, pid: int, now: Bounds) -> str:
+        """Grant a process this again, as far as the kernel allows; what was another way."""
+        pairs = zip(_LIMITS, self.limits, now.limits, strict=True)
+        changed = {each: former for each, former, later in pairs if former != later}
+        for each, former in changed.items():
+            with suppress(OSError, ValueError):
+                resource.prlimit(pid, each, former)
+        told = [f"its limit of {_LIMITS[each]}" for each in changed]
+        if self.slack_ns != now.slack_ns:
+            with suppress(OSError):
+                Path(f"/proc/{pid}/timerslack_ns").write_text(self.slack_ns, encoding="ascii")
+            told.append(f"its timer slack, from {self.slack_ns} to {now.slack_ns} ns")
+        return " and ".join(told)
 
 
 @dataclass(frozen=True)
@@ -63,6 +102,7 @@ class SchedulingWatch:
         self._pids, self._own = pids, Scheduling.of(0)
         self._given = frozenset(cpus or ())
         self._stopped: dict[str, dict[int, Scheduling]] = {}
+        self._bounds: dict[str, dict[int, Bounds]] = {}
         self._incidents: dict[tuple[str, str], Incident] = {}
         self._checks: dict[tuple[str, str], CheckResult] = {}
 
@@ -81,6 +121,7 @@ class SchedulingWatch:
         pids, until = self._pids.get(side, ()), perf_counter() + _STOP_S
         if pids and all(_has_stopped(pid, until) for pid in pids):
             self._stopped[side] = dict(_threads(pids))
+            self._bounds[side] = dict(_bounds(pids))
             self._see(side)
 
     def look(self, *, after: str) -> None:
@@ -90,9 +131,15 @@ class SchedulingWatch:
                 if (former := was.get(thread, now)) != now:
                     former.restore(thread)
                     detail = f"{after} changed how {side} is scheduled, which was stopped: from {former} to {now}"
-                    self._checks.setdefault(
-                        (after, side), CheckResult(False, "the harness", detail, kind="harness", sides=(after, side))
-                    )
+                    self._accuse(after, side, detail)
+            for pid, bounds in _bounds(self._pids[side]):
+                if (known := self._bounds[side].get(pid, bounds)) != bounds:
+                    detail = f"{after} changed of {side}, which was stopped: {known.restore(pid, bounds)}"
+                    self._accuse(after, side, detail)
+
+    def _accuse(self, after: str, side: str, detail: str) -> None:
+        check = CheckResult(False, "the harness", detail, kind="harness", sides=(after, side))
+        self._checks.setdefault((after, side), check)
 
     def resumes(self, side: str) -> None:
         """A side goes on: what changes from now on may be its own doing."""
@@ -106,7 +153,7 @@ class SchedulingWatch:
             self._incidents.setdefault(("priority", side), Incident("priority", side, detail))
         if self._given and (left := frozenset[int]().union(*(t.cpus for t in threads)) - self._given):
             detail = f"threads of it may run on CPU {format_cpus(sorted(left))}, and not only on those given to it"
-            self._incidents.setdefault(("affinity", side), Incident("affinity", side, detail))
+            self._incidents.setdefault(("left_cpus", side), Incident("left_cpus", side, detail))
 
 
 def here(gang: Gang) -> tuple[int, ...]:
@@ -123,6 +170,12 @@ def _has_stopped(pid: int, until: float) -> bool:
         if perf_counter() > until:
             return False
         sleep(_POLL_S)
+
+
+def _bounds(pids: Sequence[int]) -> Iterator[tuple[int, Bounds]]:
+    for pid in pids:
+        with suppress(OSError):
+            yield pid, Bounds.of(pid)
 
 
 def _threads(pids: Sequence[int]) -> Iterator[tuple[int, Scheduling]]:

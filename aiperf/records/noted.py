@@ -19,7 +19,8 @@ NoteCode = Literal[
     "sliced", "uneven_runs", "first_run_slower", "prints_otherwise",
     "work_in_outputs", "time_outside", "first_elsewhere", "cpu_time_same", "inputs_undeclared", "inputs_fixed",
     "outputs_unpoisoned", "latencies_reported", "stragglers", "nothing_returned", "memory_forgotten",
-    "memory_elsewhere", "tolerance_used", "batches_only", "doubted", "unverified", "source_figures", "text",
+    "memory_elsewhere", "tolerance_used", "batches_only", "scheduled_apart", "doubted", "unverified", "source_figures",
+    "text",
 ]  # fmt: skip
 """text: words of another tool's file, of its import, or of a record of before notes had codes."""
 

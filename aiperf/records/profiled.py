@@ -201,4 +201,4 @@ class Profile:
     peaks: dict[str, float] = field(default_factory=dict)
     """Peaks of this host that the roofline is drawn against, amount per second."""
     facts: dict[str, Any] = field(default_factory=dict)
-    schema_version: int = 3
+    schema_version: int = 4

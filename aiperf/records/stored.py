@@ -17,10 +17,11 @@ from aiperf.records.noted import Note
 
 CUT_SHORT = ("interrupted", "failed", "unfit")
 """What ends a case before a rule that looks at its numbers does."""
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """1: the first. 2: ``Summary.log_sd``, ``Side.folder``, ``CaseRecord.replicate`` and ``summaries``, the status
 ``imported``; later, with a default, so that a record without it reads on: ``CaseRecord.findings``,
-``Limit.surely``, ``held`` in ``SideRun.work``, ``Measure.headline``. 3: keys renamed (store/migrate.py)."""
+``Limit.surely``, ``held`` in ``SideRun.work``, ``Measure.headline``. 3: keys renamed (store/migrate.py).
+4: ``RunRecord.withheld``."""
 
 RunCommand = Literal["run", "ab", "gate", "profile", "calibrate", "import", "python", ""]
 """The command of aiperf that made a run, ``python`` for a program; empty where no one command did."""
@@ -114,6 +115,8 @@ class RunRecord:
     planned: tuple[str, ...] = ()
     """Case ids in plan order."""
     command: RunCommand = "run"
+    withheld: bool = False
+    """Whether a secret was typed that ``argv`` does not hold, so that it cannot be typed again from there."""
     cwd: str = ""
     """Folder that the command was typed in; empty in records of before it was kept."""
     nodes: tuple[dict[str, Any], ...] = ()

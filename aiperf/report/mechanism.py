@@ -91,6 +91,8 @@ def _explanation(name: str, claim: str, found: Mechanism | None) -> str:
 def _held(record: CaseRecord, profile: Profile | None) -> list[Mechanism]:
     """Results of the claims of this very record: a profile may be older than the scenario."""
     claims = record.case.moves
+    if not claims:
+        return []
     profiled = {m.counter: m for m in (profile.mechanism if profile else ()) if claims.get(m.counter) == m.claimed}
     own, sides = own_counts(record), record.case.sides
     before, after = (Observed(own=own.get(side.name, {})) for side in (sides[0], sides[-1]))

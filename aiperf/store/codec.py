@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -33,8 +33,10 @@ def encode_case(record: CaseRecord) -> bytes:
 
 
 def encode_run(record: RunRecord) -> bytes:
-    """UTF-8 JSON of a run record."""
-    return _dump(record)
+    """UTF-8 JSON of a run record, which says whether its command line had secrets."""
+    plain = to_plain(record)
+    kept = masked(plain)
+    return dump_json({**kept, "withheld": record.withheld or kept["argv"] != plain["argv"]})
 
 
 def decode_case(data: bytes, *, where: str = "") -> CaseRecord:
@@ -174,28 +176,24 @@ def _dataclass(kind: type[Any]) -> Decoder:
     # Most values are of a plain type as they come: those need no call each, and a history has a million of them.
     parts = [(f.name, _as_it_comes(hints[f.name]), _decoder(hints[f.name])) for f in fields(kind)]
     required = {f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING}
+    names = frozenset(name for name, _, _ in parts)
     at_once = not hasattr(kind, "__post_init__") and not hasattr(kind, "__slots__")
 
     def decode(value: Any) -> Any:
         _expect(type(value) is dict, "an object", value)
-        found = {}
-        for name, plain, decoder in parts:
-            if name in value:
-                item = value[name]
-                if type(item) is not plain:
-                    try:
-                        item = decoder(item)
-                    except _Misfit as misfit:
-                        raise misfit.inside(f".{name}") from None
-                found[name] = item
-            elif name in required:
-                raise _Misfit(f"has no {name}")
-        if at_once and len(found) == len(parts):
+        if at_once and value.keys() == names:
             # A frozen dataclass sets its fields one by one, which takes longer than the rest of decoding together.
             made = object.__new__(kind)
-            made.__dict__.update(found)
+            own = made.__dict__
+            own.update(value)
+            for name, plain, decoder in parts:
+                if type(item := own[name]) is not plain:
+                    own[name] = _inside(decoder, item, f".{name}")
             return made
-        return kind(**found)
+        for name in required - value.keys():
+            raise _Misfit(f"has no {name}")
+        there = [part for part in parts if part[0] in value]
+        return kind(**{name: _inside(decoder, value[name], f".{name}") for name, _, decoder in there})
 
     return decode
 
@@ -227,6 +225,8 @@ def _tuple(item: Any) -> Decoder:
 
     def decode(value: Any) -> Any:
         _expect(type(value) is list, "a list", value)
+        if item is Any or _all_of(plain, value):
+            return tuple(value)
         return tuple([v if type(v) is plain else _inside(decoder, v, f"[{i}]") for i, v in enumerate(value)])
 
     return decode
@@ -237,9 +237,16 @@ def _dict(item: Any) -> Decoder:
 
     def decode(value: Any) -> Any:
         _expect(type(value) is dict, "an object", value)
+        if item is Any or _all_of(plain, value.values()):
+            return value.copy()
         return {k: v if type(v) is plain else _inside(decoder, v, f".{k}") for k, v in value.items()}
 
     return decode
+
+
+def _all_of(plain: type | None, values: Collection[Any]) -> bool:
+    """Whether values are all of one type, so that none has to be looked at by itself."""
+    return not values or (plain is not None and {*map(type, values)} == {plain})
 
 
 def _inside(decoder: Decoder, value: Any, part: str) -> Any:

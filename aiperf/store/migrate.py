@@ -179,11 +179,20 @@ def _with_key(plain: Any, path: tuple[str, ...], name: str) -> Any:
     return {name if k == key else k: value for k, value in plain.items()}
 
 
+def _with_withheld(plain: dict[str, Any]) -> dict[str, Any]:
+    """Whether a run was begun with a secret, which until then a word in its place said."""
+    if "argv" not in plain:
+        return plain
+    return {**plain, "withheld": any("[withheld" in word for word in plain["argv"])}
+
+
 STEPS: dict[int, Step] = {
     # 2 added Summary.log_sd, Side.folder, CaseRecord.replicate and a status that version 1 never wrote.
     1: _only_added,
     # 3 renamed keys to the words of the field, and holds as data what was read out of sentences.
     2: _in_words_of_3,
+    # 4 says of a run whether its command line had secrets.
+    3: _with_withheld,
 }
 """Version -> the function that makes a plain case or run record of it one of the next version."""
 

@@ -9,7 +9,7 @@ from analysis_maker import SETTINGS, make_case, make_pair, make_run
 
 from aiperf.analysis.fresh import batch_notes, fresh_note
 from aiperf.analysis.recompute import conclude
-from aiperf.records import Pair, Sample, Verdict
+from aiperf.records import Coverage, Pair, Sample, Verdict
 
 CASE = make_case()
 
@@ -173,6 +173,32 @@ def test_an_advantage_that_is_there_in_batches_alone_is_told_of_whoever_has_it()
 @pytest.mark.parametrize("singles", [(1e-3, 7e-4), (4e-3, 2.8e-3), (1.5e-3, 1.2e-3)])
 def test_an_advantage_that_most_single_steps_show_too_is_not_told(singles: tuple[float, float]) -> None:
     assert batched(1e-3, 7e-4, singles) == []
+
+
+@pytest.mark.parametrize(
+    ("times", "singles", "covered", "word"),
+    [
+        ((1e-3, 7e-4), (1e-3, 1e-3), {}, "invalid"),
+        ((7e-4, 1e-3), (1e-3, 1e-3), {}, "invalid"),
+        ((1e-3, 7e-4), (1e-3, 1e-3), {"done_outside": "a producer works ahead"}, "improved"),
+        ((1e-3, 7e-4), (1e-3, 8.4e-4), {}, "improved"),
+    ],
+)
+def test_strict_mode_refuses_an_advantage_that_hardly_any_single_step_shows_and_nobody_explains(
+    times: tuple[float, float], singles: tuple[float, float], covered: dict[str, str], word: str
+) -> None:
+    plain = [make_pair(i, {"before": times[0] * (1 + i / 500), "after": times[1]}) for i in range(6)]
+    timed = pairs(before=(singles[0],) * 2, after=(singles[1],) * 2, count=6)
+    both = [
+        replace(pair, runs=tuple(replace(run, coverage=Coverage(fixed=(), **covered)) for run in single.runs))
+        for pair, single in zip(plain, timed, strict=True)
+    ]
+    strict, usual = (conclude(CASE, both, strict=strict, **SETTINGS)[0].verdict for strict in (True, False))
+    assert usual.word == ("improved" if times[0] > times[1] else "regressed")
+    assert strict.word == word
+    if word == "invalid":
+        assert strict.reason == "unverified"
+        assert "let every step end what it begins" in strict.sentence
 
 
 def test_one_pair_and_steps_that_a_reading_outweighs_show_nothing_of_batches() -> None:

@@ -10,7 +10,7 @@ from aiperf.analysis.outside import phase_notes
 from aiperf.analysis.recompute import conclude, recompute
 from aiperf.analysis.unverified import doubted, tolerance_notes, unexplained, unverified_notes
 from aiperf.protocol.messages import Check
-from aiperf.records import CaseRecord, CheckResult, Coverage, Latencies, Note, Pair, PhaseTime
+from aiperf.records import CaseRecord, CheckResult, Coverage, Incident, Latencies, Note, Pair, PhaseTime
 
 SIDES = ("before", "after")
 D = [0.051, 0.043, 0.060, 0.048, 0.055, 0.039]
@@ -192,6 +192,29 @@ def test_a_side_that_says_why_it_works_outside_of_the_time_is_compared_and_its_r
     assert conclude(make_case(), pairs, strict=True, **SETTINGS)[0].verdict.word == "improved"
     (note,) = phase_notes(pairs, make_case())
     assert note_sentence(note).endswith("before 0 ns: not in the time (restores the table)")
+
+
+def scheduled(*apart: int, kind: str = "left_cpus", covered: Coverage = Coverage(fixed=())) -> list[Pair]:  # noqa: B008
+    """Pairs whose second side is twice as fast; in these of them its threads left its CPUs."""
+    runs = [replace(make_run(name), coverage=covered) for name in SIDES]
+    pairs = [make_pair(i, {"before": 2e-3 * (1 + i / 100), "after": 1e-3}, runs=runs) for i in range(6)]
+    told = (Incident(kind, "after", "threads of it may run on CPU 7"),)
+    return [replace(pair, incidents=told) if i in apart else pair for i, pair in enumerate(pairs)]
+
+
+@pytest.mark.parametrize("kind", ["left_cpus", "priority"])
+def test_no_side_is_called_faster_on_cpus_or_with_a_priority_of_its_own(kind: str) -> None:
+    found = conclude(make_case(), scheduled(0, 1, 2, 3, kind=kind), **SETTINGS)[0].verdict
+    assert (found.word, found.reason) == ("invalid", "doubted")
+    assert found.sentence.startswith(
+        "after is not scheduled like the other side: threads of it may run on CPU 7; leave"
+    )
+
+
+def test_a_few_pairs_another_kind_or_a_reason_take_no_win() -> None:
+    explained = Coverage(fixed=(), done_outside="the driver's thread binds itself")
+    for pairs in (scheduled(0, 1, 2), scheduled(*range(6), kind="affinity"), scheduled(*range(6), covered=explained)):
+        assert conclude(make_case(), pairs, **SETTINGS)[0].verdict.word == "improved"
 
 
 def with_latencies(**covered: str) -> list[Pair]:

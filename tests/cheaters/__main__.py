@@ -14,7 +14,7 @@ from pathlib import Path
 from time import monotonic
 
 from tests.cheaters.entries import Entry
-from tests.cheaters.figures import details, false_alarm, table, write_page
+from tests.cheaters.figures import details, false_alarm, shares, table, write_page
 from tests.cheaters.judge import Judged
 from tests.cheaters.runner import ROOT, How, code, keep, load, run_all
 from tests.cheaters.table import BY_NAME, SHELF
@@ -94,6 +94,7 @@ def main() -> int:
     if options.details:
         print(details(last.values()))
     print(table(last.values()))
+    print(shares(last.values()))
     print(f"\ncode {mark}, {len(last)} runs, {monotonic() - began:.0f} s")
     if options.write:
         keep(FIGURES, [*load(FIGURES), *last.values()])

@@ -43,6 +43,24 @@ def table(rows: Iterable[Judged]) -> str:
     return "\n".join(lines)
 
 
+def shares(rows: Iterable[Judged]) -> str:
+    """How many were caught, by accident and on purpose: of all runs, and of those in which the cheat was caught or won:
+    where the verdict is no improvement of its side, it won nothing that aiperf would report."""
+    lines = []
+    for intent in ("accident", "purpose"):
+        found = [(entry, row) for entry, row in known(rows) if not entry.honest and entry.intent == intent]
+        caught = sum(row.outcome == "caught" for _, row in found)
+        won = caught + sum(row.outcome == "missed" or (row.outcome == "told" and _won(e, row)) for e, row in found)
+        if won:
+            of_all, of_won = (f"{caught} of {n} ({100 * caught / n:.0f} %)" for n in (len(found), won))
+            lines.append(f"by {intent}: caught {of_all}; of those that were caught or won {of_won}")
+    return "\n".join(lines)
+
+
+def _won(entry: Entry, row: Judged) -> bool:
+    return row.word in ("improved" if entry.cheater == "after" else "regressed", "none")
+
+
 def _row(name: str, found: Sequence[tuple[Entry, Judged]], belongs: Callable[[Entry], bool]) -> str:
     cheats = [(e, row) for e, row in found if not e.honest and belongs(e)]
     twins = [row for e, row in found if e.honest and belongs(e)]

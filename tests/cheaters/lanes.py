@@ -10,7 +10,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -55,7 +55,7 @@ class Lanes:
 
         with ThreadPoolExecutor(len(self._lanes)) as pool:
             try:
-                for done in [pool.submit(drain, lane) for lane in self._lanes]:
+                for done in as_completed([pool.submit(drain, lane) for lane in self._lanes]):
                     done.result()
             finally:
                 self.stop()

@@ -221,6 +221,16 @@ def test_a_run_of_another_command_is_not_gone_on_with(user, here) -> None:
     assert "aiperf ab --resume latest" in told.err
 
 
+def test_a_run_that_was_begun_with_a_secret_is_typed_again(user, here) -> None:
+    argv = ("ab", "true", "echo [withheld]", "--precision", "fast.yaml", "-q")
+    assert user.types(*argv).code == 0
+    assert here("ab", "--resume", "latest").code == 0
+    assert user.types(*argv, "--env-after", "A_TOKEN=hunter7seven").code == 0
+    told = here("ab", "--resume", "latest")
+    assert told.code == 2
+    assert "was begun with a secret, which its record does not hold." in told.err
+
+
 def test_a_budget_that_cannot_hold_the_first_looks_is_said_before_and_after(user) -> None:
     done = user.runs("tiny.yaml", "--budget", "0.1s")
     assert done.code == 0, done.err

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from aiperf.launch import scheduling
-from aiperf.launch.scheduling import Scheduling, SchedulingWatch
+from aiperf.launch.scheduling import Bounds, Scheduling, SchedulingWatch
 
 
 @pytest.fixture(autouse=True)
@@ -67,6 +69,31 @@ def test_a_side_that_changes_how_a_stopped_one_is_scheduled_is_named_and_the_cha
     assert watch.incidents == ()
 
 
+def short_of_files(pid: int) -> None:
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (64, resource.prlimit(pid, resource.RLIMIT_NOFILE)[1]))
+
+
+def slack(pid: int) -> None:
+    Path(f"/proc/{pid}/timerslack_ns").write_text("50000000", encoding="ascii")
+
+
+@pytest.mark.parametrize(("harm", "what"), [(short_of_files, "its limit of nofile"), (slack, "its timer slack, from ")])
+def test_limits_and_timers_of_a_stopped_side_are_another_ones_to_change_neither(
+    sides: dict[str, tuple[int, ...]], harm: Callable[[int], None], what: str
+) -> None:
+    victim, watch = sides["before"][0], SchedulingWatch(sides)
+    was = Bounds.of(victim)
+    if harm is slack and not was.slack_ns:
+        return  # who may not read it may not write it
+    stop(watch, "before", sides)
+    harm(victim)
+    watch.look(after="after")
+    (check,) = watch.checks
+    assert check.sides == ("after", "before")
+    assert what in check.detail
+    assert Bounds.of(victim) == was
+
+
 def test_what_a_side_does_to_itself_in_its_turn_is_told_and_accuses_nobody(sides: dict[str, tuple[int, ...]]) -> None:
     watch = SchedulingWatch(sides)
     stop(watch, "after", sides)
@@ -88,7 +115,7 @@ def test_threads_that_may_run_elsewhere_than_on_the_sides_cpus_are_told(sides: d
     os.kill(sides["after"][0], signal.SIGCONT)
     stop(beyond, "after", sides)
     assert within.incidents == ()
-    assert [(i.kind, i.side) for i in beyond.incidents] == [("affinity", "after")] * (len(cpus) > 1)
+    assert [(i.kind, i.side) for i in beyond.incidents] == [("left_cpus", "after")] * (len(cpus) > 1)
 
 
 def test_a_side_that_does_not_stop_or_has_ended_is_not_judged(

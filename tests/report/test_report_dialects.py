@@ -103,7 +103,7 @@ def test_the_limit_of_the_nearest_roof_of_the_side_is_shown_and_before_stands_in
 def test_json_holds_the_run_the_rows_and_the_counts() -> None:
     records = sample_records()
     document = json.loads(run_json(make_run(), build_rows(records), records=records, warnings=["a is damaged"]))
-    assert document["schema_version"] == 3
+    assert document["schema_version"] == 4
     assert document["run"]["host"]["hostname"] == "gpu-07"
     assert document["outcomes"] == {"improved": 2, "equivalent": 1, "inconclusive": 1, "skipped": 1, "failed": 1}
     assert document["warnings"] == ["a is damaged"]

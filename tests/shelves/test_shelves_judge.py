@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -24,10 +24,10 @@ from aiperf.records import (
 )
 from aiperf.records.noted import NoteCode
 from tests.cheaters.__main__ import chosen
-from tests.cheaters.figures import BEGIN, END, details, false_alarm, table, write_page
+from tests.cheaters.figures import BEGIN, END, details, false_alarm, shares, table, write_page
 from tests.cheaters.judge import PLAIN_NOTES, TRUST_NOTES, Judged, judge
 from tests.cheaters.runner import keep, load
-from tests.cheaters.table import BY_NAME
+from tests.cheaters.table import BY_NAME, SHELF
 
 CHEAT, TWIN = BY_NAME["watched-checksum"], BY_NAME["honest-keeps"]
 FIRST = BY_NAME["watched-first-cheats"]
@@ -154,6 +154,15 @@ def test_the_table_counts_runs_by_class_and_by_intent() -> None:
     (of_checksum,) = [line for line in details(ROWS).split("\n") if line.startswith("watched-checksum")]
     assert "30x to 31x" in of_checksum
     assert "note:x outputs:after" in of_checksum
+
+
+def test_what_was_caught_is_a_share_of_all_and_of_those_that_won() -> None:
+    purpose = [e.name for e in SHELF if e.intent == "purpose" and not e.honest][:4]
+    words: tuple[Any, ...] = ("caught", "missed", "undecided", "told")
+    rows = [Judged(name, 1, word, word="inconclusive") for name, word in zip(purpose, words, strict=True)]
+    assert shares(rows) == "by purpose: caught 1 of 4 (25 %); of those that were caught or won 1 of 2 (50 %)"
+    rows[3] = replace(rows[3], word="improved" if BY_NAME[purpose[3]].cheater == "after" else "regressed")
+    assert shares(rows).endswith("of those that were caught or won 1 of 3 (33 %)")
 
 
 def test_rows_are_kept_once_for_each_run_and_read_back(tmp_path: Path) -> None:

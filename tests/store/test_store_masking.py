@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from factory_of_stored_records import make_case
 
-from aiperf.records import CaseRecord, Side
-from aiperf.store.codec import decode_case, encode_case
+from aiperf.records import CaseRecord, RunRecord, Side
+from aiperf.store.codec import decode_case, decode_run, encode_case, encode_run
 from aiperf.store.masking import masked, named_like_secret
 
 GITHUB = "ghp_0123456789abcdefghijABCDEFGHIJ456789"
@@ -62,6 +62,17 @@ def test_a_secret_is_taken_out_wherever_it_comes_up_but_a_word_of_the_record_sta
         "case": {"env": {"A_TOKEN": "[withheld]", "B_TOKEN": "[withheld 2]"}},
         "said": "no [withheld 2]!",
     }
+
+
+def test_a_run_says_whether_its_command_line_had_a_secret_also_when_it_is_written_again() -> None:
+    def read(*argv: str, **fields: str) -> RunRecord:
+        return decode_run(encode_run(RunRecord("r", ("aiperf", *argv), "", **fields)))
+
+    first = read("ab", "--api-key", "hunter7seven")
+    assert (first.argv[-1], first.withheld) == ("[withheld]", True)
+    assert decode_run(encode_run(replace(first, finished="now"))).withheld
+    assert not read("ab", "echo [withheld]").withheld, "which somebody typed"
+    assert not read("ab", cwd=f"/home/{GITHUB}").withheld
 
 
 def test_sides_that_differ_in_a_secret_still_differ_and_the_record_reads_as_before() -> None:

@@ -141,6 +141,14 @@ def test_the_command_of_a_run_is_what_its_command_line_began_with(argv: list[str
     assert migrated({"schema_version": 2, "argv": argv}, to=3)["command"] == command
 
 
+@pytest.mark.parametrize(
+    ("word", "withheld"), [("T_TOKEN=[withheld 2]", True), ("--api-key=[withheld]", True), ("x", False)]
+)
+def test_whether_a_run_was_begun_with_a_secret_was_a_word_until_version_4(word: str, withheld: bool) -> None:
+    assert migrated({"schema_version": 3, "argv": ["aiperf", "ab", word]})["withheld"] is withheld
+    assert "withheld" not in migrated({"schema_version": 3, "case": {"sides": []}})
+
+
 def test_what_version_1_did_not_know_is_said_to_be_unknown(record: CaseRecord) -> None:
     assert record.schema_version == SCHEMA_VERSION
     assert record.results[0].comparison.before.log_sd is None

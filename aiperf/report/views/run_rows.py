@@ -185,7 +185,8 @@ def _with_mechanism(row: RunRow, record: CaseRecord, profiles: Mapping[str, Prof
         return row
     profile = profiles.get(record.case.id) if profiles else None
     cell = mechanism_cell(record, profile) if profiles else ""
-    return replace(row, mechanism=cell, mechanism_note=flag(record, profile))
+    note = flag(record, profile)
+    return replace(row, mechanism=cell, mechanism_note=note) if cell or note else row
 
 
 def _not_begun(run: RunRecord, known: Collection[str], profiled: Collection[str]) -> list[RunRow]:

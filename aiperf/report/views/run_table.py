@@ -122,7 +122,7 @@ def run_table(table: RunTable, *, every_metric: bool = False) -> Table[RunRow]:
     headings: list[str] = []
     for name, group in table.groups():
         shown = [row for row in group if row.primary or row.is_price or row.declared or every_metric]
-        shown = [replace(row, notes=(*row.notes, *_regressions(row, group, shown))) for row in shown]
+        shown = _with_regressions(shown, group)
         alike = not any(row.verdict for row in shown) and len({(row.status, row.sentence) for row in shown}) == 1
         if alike:
             # What befell every case of a scenario alike is said once.
@@ -131,25 +131,33 @@ def run_table(table: RunTable, *, every_metric: bool = False) -> Table[RunRow]:
         heads |= {row: f" {name}" if alike else f" {_label(row)}" for row in shown if not row.verdict}
         rows += shown
         headings += ["" if alike else name] * len(shown)
-    primary = {(row.case, row.side, row.against): row.sentence for row in rows if row.primary}
+    primary = {row.comparison: row.sentence for row in rows if row.primary}
     return Table(
         run_columns(table.rows),
         rows,
         headings,
-        below=lambda row: _notes(row, said="" if row.primary else primary.get((row.case, row.side, row.against), "")),
+        below=lambda row: _notes(row, said="" if row.primary else primary.get(row.comparison, "")),
         instead=lambda row: _bare_line(heads[row], row) if not row.verdict else None,
         style=lambda row: STYLES.get(row.verdict, ""),
         dialect="terminal",
     )
 
 
-def _regressions(row: RunRow, group: Sequence[RunRow], shown: Sequence[RunRow]) -> list[str]:
-    """What a case that won or stayed even lost by metrics that have no row of their own in a terminal."""
-    if not row.primary or row.verdict not in ("improved", "equivalent"):
-        return []
-    same = [r for r in group if (r.case, r.side, r.against) == (row.case, row.side, row.against)]
-    lost = [f"{r.metric} {change_text(r)}" for r in same if r not in shown and r.verdict == "regressed"]
-    return [f"regressed: {', '.join(lost)} (--all-metrics)"] if lost else []
+def _with_regressions(shown: Sequence[RunRow], group: Sequence[RunRow]) -> list[RunRow]:
+    """The rows shown of a scenario's; those of cases that won or stayed even with what these lost by metrics that have
+    no row of their own in a terminal."""
+    there, lost = {id(row) for row in shown}, dict[tuple[str, str, str], list[str]]()
+    for row in group:
+        if row.verdict == "regressed" and id(row) not in there:
+            lost.setdefault(row.comparison, []).append(f"{row.metric} {change_text(row)}")
+
+    def noted(row: RunRow) -> RunRow:
+        if not row.primary or row.verdict not in ("improved", "equivalent") or row.comparison not in lost:
+            return row
+        said = f"regressed: {', '.join(lost[row.comparison])} (--all-metrics)"
+        return replace(row, notes=(*row.notes, said))
+
+    return list(map(noted, shown))
 
 
 def extra_paragraphs(extras: Extras | None) -> list[Sequence[Block]]:
