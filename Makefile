@@ -25,7 +25,8 @@ test: install
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "not long and not alone" --durations 12
 	$(BIN)/python -m pytest -m "alone and not long" $(ALONE)
 
-# Rarer simulations of statistics, and the verdicts of all shipped reference runs but the small ones.
+# Rarer simulations of statistics, the verdicts of all shipped reference runs but the small ones, and what takes long in
+# the compilers and engines of others.
 test-long: install
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m long
 

@@ -24,18 +24,20 @@ hypothesis.settings.load_profile("patient")
 
 LONGEST = (
     "cli/test_cli_serve.py",
-    "workloads/test_workloads_triton_interpreted.py",
     "cli/test_cli_run.py",
     "cli/test_cli_profile.py",
-    "api/test_api_pytest_plugin.py",
-    "workloads/test_workloads_serve_foreign_client.py",
-    "cli/test_cli_ab.py",
-    "workloads/test_workloads_serve.py",
-    "cli/test_cli_gate.py",
     "launch/test_launch_standalone.py",
-    "recipes/test_recipes_checkouts.py",
+    "workloads/test_workloads_serve_foreign_client.py",
+    "cli/test_cli_gate.py",
+    "cli/test_cli_ab.py",
     "workloads/test_workloads_compile_process.py",
-    "workloads/test_workloads_cpu_pairs.py",
+    "cli/test_cli_ab_metrics.py",
+    "workloads/test_workloads_serve.py",
+    "cli/test_cli_interrupts.py",
+    "launch/test_launch_command.py",
+    "launch/test_launch_command_energy.py",
+    "workloads/test_workloads_cuda_pairs.py",
+    "workloads/test_workloads_triton_interpreted.py",
 )
 """Files that take longest, by the clock; they are begun first, so that none of them is what the others wait for."""
 _WITH_REAL_TOOLS = ("test_recipes_real_tools.py", "test_profilers_scrub.py", "test_profilers_recover.py")

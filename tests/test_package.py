@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.cli_user import PRECISION
+
 CHECKOUT = Path(__file__).resolve().parent.parent
 
 
@@ -27,7 +29,19 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Type a command of the installed package, far from the checkout."""
     site = tmp_path_factory.mktemp("site")
-    argv = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", str(site), str(wheel)]
+    argv = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-deps",
+        "--no-index",
+        "--no-compile",
+        "--target",
+        str(site),
+        str(wheel),
+    ]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     elsewhere = tmp_path_factory.mktemp("elsewhere")
@@ -36,7 +50,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable
         env = {**os.environ, "PYTHONPATH": str(site)}
         return subprocess.run(list(command), cwd=elsewhere, env=env, capture_output=True, text=True, check=False)
 
-    types.site = site  # type: ignore[attr-defined]
+    types.site, types.folder = site, elsewhere  # type: ignore[attr-defined]
     return types
 
 
@@ -73,7 +87,8 @@ def test_the_installed_package_is_the_one_that_runs(installed) -> None:
 
 def test_a_worker_of_the_installed_package_runs_a_workload_of_its_user(installed) -> None:
     assert installed(sys.executable, "-m", "aiperf", "new", "mine").returncode == 0
-    argv = ("run", "./mine.yaml", "--only", "rows=1024", "--precision", "quick", "--no-peaks", "-q", "--budget", "1s")
+    (installed.folder / "fast.yaml").write_text(PRECISION)
+    argv = ("run", "./mine.yaml", "--only", "rows=1024", "--precision", "fast.yaml", "--no-peaks", "-q")
     told = installed(sys.executable, "-m", "aiperf", *argv)
     assert told.returncode == 0, told.stdout + told.stderr
     assert "mine" in told.stdout

@@ -15,17 +15,36 @@ from cli_user import SCENARIO, Typed, User, processes_with
 
 from aiperf.cli.main import entry
 from aiperf.host.placement import place
+from aiperf.host.probes.reader import HostReader
+from aiperf.paths import scenario_folder
 from aiperf.recipes import cpu_choice
+from aiperf.scenario import find
 from aiperf.store import reference
 from aiperf.store.history import History
 from aiperf.store.reference import reference_folder
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _a_short_look_for_quiet_cpus() -> Iterator[None]:
-    """Which CPUs are quiet is looked for in each run of this process, for a third of a second unless shortened."""
+def _short_looks_at_the_host() -> Iterator[None]:
+    """Which CPUs are quiet and what else runs is looked for in each run of this process, for most of a second unless
+    shortened."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cpu_choice, "place", functools.partial(place, probe_seconds=0.01))
+        patch.setattr(HostReader, "readings", 2)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _shipped_scenarios_are_listed_once() -> Iterator[None]:
+    """Hundreds of files that no test changes, which each command that finds scenarios would look into again."""
+    shipped, read = scenario_folder(), find._listing
+    remembered = functools.cache(read)
+
+    def listing(path: Path) -> find.Listing:
+        return (remembered if path.is_relative_to(shipped) else read)(path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(find, "_listing", listing)
         yield
 
 

@@ -87,10 +87,11 @@ def test_what_makes_the_numbers_worthless_makes_the_verdict_invalid(
     assert late or verdict["reason"] == reason
 
 
+@pytest.mark.long
 def test_a_client_that_cannot_keep_its_schedule_makes_the_verdict_invalid_after_three_pairs(user: User) -> None:
-    path = written(user, "rushed", before="--slots 500", after="--slots 500")
+    path = written(user, "rushed", before="--slots 1200", after="--slots 1200")
     text = (user.folder / "rushed.yaml").read_text(encoding="utf-8")
-    user.write("rushed.yaml", text.replace("rate: 40, requests: 16", "rate: 900000, requests: 400"))
+    user.write("rushed.yaml", text.replace("rate: 40, requests: 16", "rate: 900000, requests: 1000"))
     done = user.runs(path)
     assert done.code == 5, done.out + done.err
     record = user.record("rushed")

@@ -490,6 +490,7 @@ def test_what_is_no_export_is_refused_with_a_sentence(tmp_path: Path, kind: str)
         read_nsys(broken(tmp_path / "r.sqlite", kind), [BEFORE])
 
 
+@pytest.mark.long
 def test_fifty_ranges_and_a_hundred_thousand_kernels_take_seconds(made: Export):
     for number in range(50):
         made.range("before", number * 20_000, number * 20_000 + 15_000)

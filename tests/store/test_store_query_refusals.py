@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from store_questions import refused, rows
 
 from aiperf.errors import UserError
+from aiperf.store import query
 from aiperf.store.query_sql import only_select
 
 
@@ -171,7 +172,8 @@ def test_any_sql_answers_or_is_a_mistake(results: Path, words: list[str]) -> Non
         "SELECT repeat('x', 10000000) FROM range(900)",
     ],
 )
-def test_a_query_that_takes_too_much_memory_is_refused(results, sql) -> None:
+def test_a_query_that_takes_too_much_memory_is_refused(results, sql, monkeypatch) -> None:
+    monkeypatch.setattr(query, "_ROOM", 1 << 30)  # of the usual room each page is written before it is used up
     before = resource.getrlimit(resource.RLIMIT_AS)
     _, hint = refused(sql, results)
     assert hint == "Ask for fewer columns or rows, or let SQL count them."

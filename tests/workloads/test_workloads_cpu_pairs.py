@@ -12,7 +12,12 @@ from aiperf.worker import arrays
 from aiperf.worker.audit import Auditor
 
 
-@pytest.fixture(scope="module", params=PAIRS, ids=str)
+def _marks(pair: Pair) -> list[pytest.MarkDecorator]:
+    """Inductor's own compiler takes as long as all the other pairs."""
+    return [pytest.mark.long] if "compile" in pair.after else []
+
+
+@pytest.fixture(scope="module", params=[pytest.param(pair, marks=_marks(pair)) for pair in PAIRS], ids=str)
 def sides(request, tmp_path_factory):
     pair: Pair = request.param
     folder = tmp_path_factory.mktemp("pair")

@@ -114,6 +114,7 @@ def test_every_shipped_source_is_used_by_a_scenario_or_by_another_workload() -> 
 
 if NVCC:
 
+    @pytest.mark.long
     @pytest.mark.parametrize("source", sorted(map(str, SOURCES.glob("*.cu"))), ids=lambda s: Path(s).stem)
     def test_a_source_compiles_with_all_defines_of_its_scenarios(source: str, nvcc: Compiled) -> None:
         # Of a source that no scenario names: another workload builds it, as it is.

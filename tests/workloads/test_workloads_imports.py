@@ -131,6 +131,7 @@ SMALL = [
 ]
 
 
+@pytest.mark.long
 def test_set_up_does_import_what_comes_ahead_and_nothing_more_does(tmp_path):
     program = [sys.executable, "-c", SET_UP, json.dumps(SMALL), str(tmp_path)]
     env = {name: value for name, value in os.environ.items() if not name.startswith("TORCHINDUCTOR_")}

@@ -14,7 +14,6 @@ import torch
 import torch.distributed as dist
 from cpu_pairs import differences
 from gang_of_two import run_gang
-from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 
 from aiperf.workloads.comm import workload as comm
 from aiperf.workloads.contract import Context, SkipSide
@@ -387,14 +386,16 @@ def test_a_graph_is_skipped_on_cpus():
 def test_units_are_gathered_before_their_turn_in_the_backward_pass_only_with_prefetch(
     monkeypatch, prefetch, gathered_early
 ):
+    from torch.distributed.fsdp._fully_shard import _fsdp_param_group  # takes a second, in each process that collects
+
     asked = SimpleNamespace(shard="full", wrap="block", offload="none", prefetch=prefetch)
     early = []
 
-    def noting(group, pass_type, wrapped=FSDPParamGroup._prefetch_unshard):
+    def noting(group, pass_type, wrapped=_fsdp_param_group.FSDPParamGroup._prefetch_unshard):
         early.append(not group.is_unsharded)
         wrapped(group, pass_type)
 
-    monkeypatch.setattr(FSDPParamGroup, "_prefetch_unshard", staticmethod(noting))
+    monkeypatch.setattr(_fsdp_param_group.FSDPParamGroup, "_prefetch_unshard", staticmethod(noting))
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
         task = models.build("tiny", seed=3, device="cpu", batch=2, seq=4)

@@ -127,6 +127,7 @@ def test_a_broken_line_of_a_trace_is_named_by_its_number(tmp_path: Path, line: s
         read_trace(path, seed=1)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_real_engine_serves_the_model_that_is_made_on_the_spot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -65,7 +65,7 @@ def test_the_highest_rate_is_found_on_a_server_of_known_capacity(tmp_path: Path)
 
 def test_the_engines_server_answers_the_same_with_its_delays_and_is_slower_by_them(tmp_path: Path) -> None:
     words = ["time", "year", "people", "way", "day", "man", "thing", "woman"]
-    arrivals = [Arrival(0.3 * number, " ".join(words[number:] * 40), 24) for number in range(6)]
+    arrivals = [Arrival(0.2 * number, " ".join(words[number:] * 40), 24) for number in range(6)]
     at_once = [replace(arrival, at=0.0) for arrival in arrivals]
     found, servers = [], []
     with contextlib.ExitStack() as ends:
