@@ -24,6 +24,8 @@ ERROR = 0.05
 """Chance of any false verdict in a session; shared out over all of its comparisons (Bonferroni)."""
 _MAD = 1.4826
 """Makes the median absolute deviation of normal values their standard deviation."""
+_QUIET = 0.3
+"""Share of a node's own readings in a launch that lie below the one which stands for it."""
 _CENTRE_COST = math.pi / 2
 """Variance of ``_centre`` of many normal values, in that of their mean."""
 _MIDDLE_COST = 1.06
@@ -112,33 +114,6 @@ def _reach(error: float, df: float, chance: float) -> float:
     return t_quantile(1 - chance / 2, max(1.0, df)) * error if df > 0 else math.nan
 
 
-def pair_times(readings: Iterable[SurveyReading], metric: str) -> dict[tuple[int, int], float]:
-    """Log time of each pair over the middle of all: what a heat map shows. What rounds share is taken out where three
-    pairs or more measured together."""
-    rounds: dict[int, list[tuple[tuple[int, int], float]]] = defaultdict(list)
-    for one in readings:
-        if one.metric == metric and len(one.nodes) == 2:
-            rounds[one.round].append(((one.nodes[0], one.nodes[1]), math.log(one.seconds)))
-    common = median(log for own in rounds.values() for _, log in own) if rounds else 0.0
-    times: dict[tuple[int, int], list[float]] = defaultdict(list)
-    for own in rounds.values():
-        middle = median(log for _, log in own) if len(own) > 2 else common
-        for pair, log in own:
-            times[pair].append(log - middle)
-    return {pair: median(values) for pair, values in sorted(times.items())}
-
-
-def times_by_size(readings: Iterable[SurveyReading]) -> dict[str, dict[int, float]]:
-    """Seconds of what nodes do together, in the middle of all readings, by metric and by how many nodes they were."""
-    found: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for one in readings:
-        if len(one.nodes) > 1:
-            found[one.metric][len(one.nodes)].append(one.seconds)
-    return {
-        metric: {size: median(times) for size, times in sorted(by_size.items())} for metric, by_size in found.items()
-    }
-
-
 def _unreachable(metric: str, node: int) -> SurveyVerdict:
     """The verdict on a node without readings."""
     return SurveyVerdict(metric, (node,), math.nan, math.nan, math.nan, "unreachable")
@@ -148,6 +123,16 @@ def _centre(values: Sequence[float]) -> float:
     """The median of the means of all pairs of values (Hodges and Lehmann, 1963): a quarter of them cannot move it far,
     and it needs a twentieth more values than the mean."""
     return median((a + b) / 2 for i, a in enumerate(values) for b in values[i:])
+
+
+def _quiet(values: Sequence[float]) -> float:
+    """A low quantile of a node's own readings: what disturbs them makes them longer, and may last for half of a launch.
+
+    Not for pairs: of five partners it leaves the intervals too narrow.
+    """
+    ranked, place = sorted(values), _QUIET * (len(values) - 1)
+    below, above = ranked[math.floor(place)], ranked[math.ceil(place)]
+    return below + place % 1 * (above - below)
 
 
 def _middle(values: Sequence[float], sd: float) -> float:
@@ -281,7 +266,7 @@ def _of_nodes(
 
 
 def _polished(readings: Sequence[SurveyReading]) -> dict[int, float]:
-    """Log time of each node over the fleet's middle, by medians of rounds and nodes in turns.
+    """Log time of each node over the fleet's middle, by medians of rounds and low quantiles of nodes in turns.
 
     A round's middle is that of what its nodes leave: else the node in the middle of it would measure itself, and look
     nearer to the others than it is.
@@ -296,7 +281,7 @@ def _polished(readings: Sequence[SurveyReading]) -> dict[int, float]:
         own: dict[int, list[float]] = defaultdict(list)
         for turn, node, log in logs:
             own[node].append(log - middle[turn])
-        effect = {node: median(values) for node, values in own.items()}
+        effect = {node: _quiet(values) for node, values in own.items()}
         reference = median(effect.values())
         effect = {node: value - reference for node, value in effect.items()}
     return effect

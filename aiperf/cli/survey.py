@@ -14,8 +14,9 @@ from typing import Annotated, Any
 
 import typer
 
-from aiperf.analysis.survey import pair_times, survey_verdicts, times_by_size
+from aiperf.analysis.survey import survey_verdicts
 from aiperf.analysis.survey_history import node_histories, verdicts_by_node
+from aiperf.analysis.survey_times import pair_times, times_by_size
 from aiperf.cli.defaults import InForce
 from aiperf.cli.kubernetes import with_kubernetes
 from aiperf.cli.nodes import LauncherOption, joined

@@ -11,7 +11,8 @@ from statistics import median
 
 import pytest
 
-from aiperf.analysis.survey import SurveyVerdict, judge, times_by_size
+from aiperf.analysis.survey import SurveyVerdict, judge
+from aiperf.analysis.survey_times import times_by_size
 from aiperf.plan.survey import LAUNCHES, launch_of, survey_rounds
 from aiperf.records.surveyed import SurveyReading
 
@@ -82,6 +83,13 @@ class Bursts(Calm):
 
     def error(self, nodes: tuple[int, ...]) -> float:
         return super().error(nodes) + sum(self._size[node] for node in nodes if self._left[node])
+
+
+class Uneven(Calm):
+    """Readings of five nodes of eight have errors of 8 %, for whatever reason."""
+
+    def error(self, nodes: tuple[int, ...]) -> float:
+        return self.draw.gauss(0, 0.08 if min(nodes) < 5 else 0.02)
 
 
 HOSTS = (Calm, Busy, Drifting, Bursts)
@@ -171,7 +179,9 @@ def test_a_healthy_fleet_is_left_alone():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("host", "starts"), [*((host, 0.15) for host in HOSTS), (Busy, 0.01), (Bursts, 0.01)])
+@pytest.mark.parametrize(
+    ("host", "starts"), [*((host, 0.15) for host in HOSTS), (Busy, 0.01), (Bursts, 0.01), (Uneven, 0.01)]
+)
 def test_a_healthy_fleet_is_left_alone_whatever_comes_with_a_start_lasts_or_comes_in_bursts(host, starts):
     judged = [verdicts(seed, starts=starts, host=host) for seed in range(SESSIONS)]
     assert sum(any(one.word == "slow" for one in each) for each in judged) <= 5
@@ -184,7 +194,7 @@ def named(expected: set[tuple[int, ...]], **fleet: object) -> int:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("host", "least"), [(Calm, 95), (Busy, 95), (Drifting, 95), (Bursts, 87)])
+@pytest.mark.parametrize(("host", "least"), [(Calm, 95), (Busy, 95), (Drifting, 95), (Bursts, 95)])
 def test_a_node_that_is_a_tenth_slower_is_named_whatever_the_host_does(host, least):
     assert named({(3,)}, slow={3: 0.1}, starts=0.01, host=host) >= least
 
@@ -197,7 +207,7 @@ def test_two_of_eight_are_named_whatever_all_of_them_share_or_lasts(host):
 
 @pytest.mark.long
 def test_bursts_hide_one_of_two_slow_nodes_in_some_sessions():
-    assert named({(3,), (6,)}, slow={3: 0.1, 6: 0.1}, starts=0.01, host=Bursts) >= 65
+    assert named({(3,), (6,)}, slow={3: 0.1, 6: 0.1}, starts=0.01, host=Bursts) >= 87
 
 
 @pytest.mark.parametrize("launches", [{1}, {1, 4}, {0, 2, 3, 5}])

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from aiperf.records.surveyed import SurveyReading, SurveyRecord
+from aiperf.units import format_duration
 
 NAMES = ("n1", "n2", "n3")
 
@@ -170,6 +171,15 @@ def test_the_plan_goes_by_the_survey_that_is_named_and_by_none_without_times(use
     Path(file).write_text(json.dumps({**json.loads(Path(file).read_text()), "seconds": seconds}))
     rows = json.loads(user.types("survey", "--plan", "64", "--from", file, "--json").out)
     assert rows[0]["seconds"] == 54 + 0.96 + 165 + 15
+
+
+def test_by_the_seconds_of_the_survey_that_is_shipped_64_nodes_take_under_15_minutes(user):
+    root = Path(__file__).parents[2]
+    (file,) = (root / "results" / "reference" / "surveys").glob("*.json")
+    rows = json.loads(user.types("survey", "--plan", "64", "--from", str(file), "--json").out)
+    assert rows[0]["seconds"] < 15 * 60
+    said = [format_duration(row["seconds"]) for row in rows]
+    assert f"64 nodes take {said[0]}, 256 {said[2]}" in (root / "docs" / "nodes.md").read_text()
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ from pathlib import Path
 from tests.slurm.two_node_slurm import TwoNodes
 
 SCENARIO = """
-title: The same collective on both sides
+title: The same work on both sides
 why: Both sides are the same, so that nothing but the nodes is tried.
-workload: comm.collective
-params: {{op: all_reduce, nodes: 2, size: 4KiB}}
+workload: {workload}
+params: {params}
 axes: {{calls: [{calls}]}}
 before: {{}}
 after: {{}}
@@ -27,17 +27,42 @@ expect: equivalent
 check: {{rtol: 0.00001}}
 measure: {{max_pairs: {pairs}}}
 """
+ALONE = '''"""Work that the ranks do each by itself: no import of torch, which else takes most of a short run."""
+
+import numpy as np
+
+from aiperf.workloads.contract import Context, Work, Workload
+
+
+def tanh(context: Context, *, calls: int = 1) -> Workload:
+    x = np.random.default_rng(context.seed + context.rank).standard_normal(20_000)
+    out = np.empty_like(x)
+
+    def step() -> None:
+        for _ in range(calls):
+            np.tanh(x, out=out)
+
+    return Workload(step, Work(items=calls), outputs=lambda: {"out": out}, inputs=lambda: {"x": x})
+'''
 
 
 class Run:
     """A command on the cluster, in a folder of its own.
 
     ``pairs``: of each case, few where only that it is measured matters, many where it must not end by itself.
+    ``together``: in a collective, so that a rank waits for one that is lost.
     """
 
-    def __init__(self, cluster: TwoNodes, folder: Path, *, calls: str = "1", pairs: int = 3) -> None:
+    def __init__(
+        self, cluster: TwoNodes, folder: Path, *, calls: str = "1", pairs: int = 3, together: bool = False
+    ) -> None:
         self._cluster, self.folder = cluster, folder
-        (folder / "two.yaml").write_text(SCENARIO.format(calls=calls, pairs=pairs))
+        workload, params = "./alone.py:tanh", "{ranks: 2, nodes: 2}"
+        if together:
+            workload, params = "comm.collective", "{op: all_reduce, nodes: 2, size: 4KiB}"
+        (folder / "alone.py").write_text(ALONE)
+        said = SCENARIO.format(workload=workload, params=params, calls=calls, pairs=pairs)
+        (folder / "two.yaml").write_text(said)
 
     def start(self, *more: str) -> subprocess.Popen[str]:
         argv = [sys.executable, "-m", "aiperf", "run", str(self.folder / "two.yaml"), "--precision", "quick"]
@@ -49,6 +74,10 @@ class Run:
         running = self.start("--slurm", "-N", "2", *more)
         out, err = running.communicate(timeout=110)
         return running.returncode, out, err
+
+    def command_over(self) -> bool:
+        """Whether the command of a job has ended; the job itself may still wait for a node."""
+        return any(self.folder.glob(".nodes/slurm-*.exit"))
 
     def cases(self) -> dict[str, dict]:
         (folder,) = [path.parent for path in self.folder.glob("*/run.json") if not path.parent.is_symlink()]

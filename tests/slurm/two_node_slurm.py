@@ -104,6 +104,10 @@ class TwoNodes:
         """What a command of Slurm prints."""
         return subprocess.run(argv, env=self.env, capture_output=True, text=True, check=True).stdout.strip()
 
+    def job(self, number: str) -> str:
+        """The state of a job, also of one that is over."""
+        return self.asks("squeue", "-h", "-t", "all", "-j", number, "-o", "%T")
+
     def states(self) -> list[str]:
         """The state of each node."""
         found = subprocess.run(
