@@ -11,12 +11,14 @@ What must not live here: how guidellm's file is read (aiperf/formats), and how r
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
+import resource
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, median, stdev
@@ -33,16 +35,16 @@ from tests.bench.figures import Figure, percent, seconds
 from tests.bench.serving import read_lines
 from tests.bench.shell import ROOT, machine, say
 
-PREFILL, SERVICE, PROMPT, TOKENS = 0.0002, 0.4, 200, 20
-"""Of the server of known times: seconds a word of the prompt, then seconds for the answer's evenly spaced tokens."""
+SERVICE, TOKENS = 1.0, 20
+"""Of the server of known times: seconds of an answer, its evenly spaced tokens."""
 LOADS: Mapping[str, dict[str, Any]] = {
-    "known": {"rate": 6, "requests": 90, "prompt_tokens": PROMPT, "output_tokens": TOKENS},
+    "known": {"rate": 6, "requests": 90, "prompt_tokens": 200, "output_tokens": TOKENS},
     "small": {"rate": 3, "requests": 60, "prompt_tokens": [128, 384], "output_tokens": [16, 32]},
 }
 """Server of known times, or model of the engine -> what is sent to it on one CPU."""
-TRUTH = {"ttft": PREFILL * PROMPT + SERVICE / TOKENS, "end_to_end": PREFILL * PROMPT + SERVICE}
+TRUTH = {"ttft": SERVICE / TOKENS, "end_to_end": SERVICE}
 SERVERS = {
-    "known": f"openai_server.py --port {{port}} --model engine --prefill {PREFILL} --service {SERVICE} --slots 64",
+    "known": f"openai_server.py --port {{port}} --model engine --service {SERVICE} --slots 64",
     "small": "engine_server.py --port {port} --preset small",
 }
 COMMAND = (
@@ -91,6 +93,10 @@ def _of_load(load: str, lines: Sequence[Mapping[str, Any]]) -> list[Figure]:
         late = [line[who]["late"] for line in lines]
         shown = f"{seconds(median(each[0] for each in late))}, at most {seconds(max(each[1] for each in late))}"
         rows.append(Figure(f"{who}, {load}: sent late", "shown", shown))
+    for who in ("ours", "guidellm", "at its times"):
+        took = [median(line[who][name] for line in lines) for name in ("server_cpu_s", "server_waited_s")]
+        shown = f"{seconds(took[0])} of CPU, {seconds(took[1])} waiting for it"
+        rows.append(Figure(f"the server meanwhile, {who}, {load}", "shown", shown))
     lost = sum(line["lost"] for line in lines)
     return [*rows, Figure(f"guidellm, {load}: answered requests that are not in its file", "shown", str(lost))]
 
@@ -114,6 +120,7 @@ def _round(load: str, number: int, guidellm: str, folder: Path) -> dict[str, Any
     command = f"{sys.executable} {ROOT / 'tests' / 'programs' / SERVERS[load]}"
     began = machine()
     sent: dict[str, Sequence[Request]] = {}
+    used: dict[str, dict[str, float]] = {}
     server = Server.start(command, port=0, log=folder / "server.log", cpus=its)
     try:
         server.await_ready("/health", _READY)
@@ -123,12 +130,14 @@ def _round(load: str, number: int, guidellm: str, folder: Path) -> dict[str, Any
         other = ForeignClient(COMMAND.format(guidellm=guidellm), folder)
         for who in ("ours", "guidellm") if number % 2 == 0 else ("guidellm", "ours"):
             say(f"clients, {load}, round {number}: {who}")
-            if who == "ours":
-                sent[who] = send(segment.arrivals, to, timeout=_TIMEOUT).requests
-                continue
-            sent[who] = other.send(segment, to, timeout=_TIMEOUT, seed=number)[1].requests
+            with _watched(server, who, used):
+                if who == "ours":
+                    sent[who] = send(segment.arrivals, to, timeout=_TIMEOUT).requests
+                    continue
+                sent[who] = other.send(segment, to, timeout=_TIMEOUT, seed=number)[1].requests
             again = _at_its_times(segment.arrivals, [r for r in sent[who] if r.ok])
-            sent["at its times"] = send(again, to, timeout=_TIMEOUT).requests
+            with _watched(server, "at its times", used):
+                sent["at its times"] = send(again, to, timeout=_TIMEOUT).requests
     finally:
         os.sched_setaffinity(0, everywhere)
         server.end()
@@ -142,6 +151,22 @@ def _round(load: str, number: int, guidellm: str, folder: Path) -> dict[str, Any
         "lost": lost,
         **began,
     }
+
+
+@contextlib.contextmanager
+def _watched(server: Server, who: str, into: dict[str, dict[str, float]]) -> Iterator[None]:
+    """Seconds of CPU that the server and the client take meanwhile, and that the server is kept waiting for one."""
+    files = [*Path(f"/proc/{server.pid}/task").glob("*/schedstat")]
+
+    def now() -> tuple[float, float, float]:
+        ran, waited = (sum(int(file.read_text().split()[k]) for file in files) / 1e9 for k in (0, 1))
+        mine, others = os.times(), resource.getrusage(resource.RUSAGE_CHILDREN)
+        return ran, waited, mine.user + mine.system + others.ru_utime + others.ru_stime
+
+    began = now()
+    yield
+    names = ("server_cpu_s", "server_waited_s", "client_cpu_s")
+    into[who] = {name: round(end - begin, 3) for name, begin, end in zip(names, began, now(), strict=True)}
 
 
 def _at_its_times(arrivals: Sequence[Arrival], sent: Sequence[Request]) -> list[Arrival]:
