@@ -144,13 +144,10 @@ def _round(load: str, number: int, guidellm: str, folder: Path) -> dict[str, Any
     lost = sum(not request.ok for request in sent["guidellm"])
     if lost > _LOST * len(segment.arrivals):
         raise RuntimeError(f"{lost} requests of guidellm: {next(r.error for r in sent['guidellm'] if not r.ok)}")
-    return {
-        "model": load,
-        "round": number,
-        **{who: _times(found) for who, found in sent.items()},
-        "lost": lost,
-        **began,
-    }
+    if bad := [r for who in sent if who != "guidellm" for r in sent[who] if not r.ok or r.tokens != r.asked_tokens]:
+        raise RuntimeError(f"{len(bad)} requests of our client, the first: {bad[0].error or f'{bad[0].tokens} tokens'}")
+    times = {who: {**_times(found), **used[who]} for who, found in sent.items()}
+    return {"model": load, "round": number, **times, "lost": lost, **began}
 
 
 @contextlib.contextmanager
