@@ -45,7 +45,7 @@ LOADS: Mapping[str, dict[str, Any]] = {
 TRUTH = {"ttft": SERVICE / TOKENS, "end_to_end": SERVICE}
 SERVERS = {
     "known": f"openai_server.py --port {{port}} --model engine --service {SERVICE} --slots 64",
-    "small": "engine_server.py --port {port} --preset small",
+    "small": "engine_server.py --port {port} --preset small --times TIMES",
 }
 COMMAND = (
     "{guidellm} run --backend kind=openai_http,target={{url}},model={{model}} --data kind=json_file,path={{trace}} "
@@ -89,6 +89,10 @@ def _of_load(load: str, lines: Sequence[Mapping[str, Any]]) -> list[Figure]:
     if load == "known":
         for who in ("ours", "guidellm"):
             rows += [_ratio(f"{who} over the truth: {name}, p50", name, lines, who) for name in TIMES]
+    for who in ("ours", "guidellm", "at its times") if all("server ttft" in line["ours"] for line in lines) else ():
+        for name in (name for name in TIMES if "from" in name):
+            title = f"{who} over the server's own, {load}: {name}, p50"
+            rows.append(_ratio(title, name, lines, who, who, f"server {name.partition(' ')[0]}"))
     for who in ("ours", "guidellm"):
         late = [line[who]["late"] for line in lines]
         shown = f"{seconds(median(each[0] for each in late))}, at most {seconds(max(each[1] for each in late))}"
@@ -101,10 +105,12 @@ def _of_load(load: str, lines: Sequence[Mapping[str, Any]]) -> list[Figure]:
     return [*rows, Figure(f"guidellm, {load}: answered requests that are not in its file", "shown", str(lost))]
 
 
-def _ratio(title: str, name: str, lines: Sequence[Mapping[str, Any]], who: str, to: str = "") -> Figure:
-    """One's time over the other's, or over the known one."""
-    base = [line[to][name] if to else TRUTH[name.partition(" ")[0]] for line in lines]
-    logs = [math.log(line[who][name] / other) for line, other in zip(lines, base, strict=True)]
+def _ratio(
+    title: str, name: str, lines: Sequence[Mapping[str, Any]], who: str, to: str = "", other: str = ""
+) -> Figure:
+    """One's time over the other's (of that name, or of ``other``), or over the known one."""
+    base = [line[to][other or name] if to else TRUTH[name.partition(" ")[0]] for line in lines]
+    logs = [math.log(line[who][name] / truth) for line, truth in zip(lines, base, strict=True)]
     middle, half = fmean(logs), student.ppf(0.975, len(logs) - 1) * stdev(logs) / math.sqrt(len(logs))
     low, ratio, high = (math.exp(each) for each in (middle - half, middle, middle + half))
     shown = f"{ratio:.3f} [{low:.3f}, {high:.3f}] of {seconds(median(base))}"
@@ -117,7 +123,9 @@ def _round(load: str, number: int, guidellm: str, folder: Path) -> dict[str, Any
     *its, mine = sorted(everywhere)
     (segment,) = make_segments({"arrivals": "poisson", **LOADS[load]}, count=1, seed=number)
     (warming,) = make_segments({"arrivals": "poisson", **LOADS[load], "requests": 4}, count=1, seed=1000 + number)
-    command = f"{sys.executable} {ROOT / 'tests' / 'programs' / SERVERS[load]}"
+    own = folder / "server-times.jsonl"
+    own.write_text("", encoding="utf-8")
+    command = f"{sys.executable} {ROOT / 'tests' / 'programs' / SERVERS[load]}".replace("TIMES", str(own))
     began = machine()
     sent: dict[str, Sequence[Request]] = {}
     used: dict[str, dict[str, float]] = {}
@@ -130,13 +138,13 @@ def _round(load: str, number: int, guidellm: str, folder: Path) -> dict[str, Any
         other = ForeignClient(COMMAND.format(guidellm=guidellm), folder)
         for who in ("ours", "guidellm") if number % 2 == 0 else ("guidellm", "ours"):
             say(f"clients, {load}, round {number}: {who}")
-            with _watched(server, who, used):
+            with _watched(server, own, who, used):
                 if who == "ours":
                     sent[who] = send(segment.arrivals, to, timeout=_TIMEOUT).requests
                     continue
                 sent[who] = other.send(segment, to, timeout=_TIMEOUT, seed=number)[1].requests
             again = _at_its_times(segment.arrivals, [r for r in sent[who] if r.ok])
-            with _watched(server, "at its times", used):
+            with _watched(server, own, "at its times", used):
                 sent["at its times"] = send(again, to, timeout=_TIMEOUT).requests
     finally:
         os.sched_setaffinity(0, everywhere)
@@ -151,8 +159,9 @@ def _round(load: str, number: int, guidellm: str, folder: Path) -> dict[str, Any
 
 
 @contextlib.contextmanager
-def _watched(server: Server, who: str, into: dict[str, dict[str, float]]) -> Iterator[None]:
-    """Seconds of CPU that the server and the client take meanwhile, and that the server is kept waiting for one."""
+def _watched(server: Server, own: Path, who: str, into: dict[str, dict[str, float]]) -> Iterator[None]:
+    """Seconds of CPU that the server and the client take meanwhile, and that the server is kept waiting for one; and
+    medians of the server's own times, where it keeps them."""
     files = [*Path(f"/proc/{server.pid}/task").glob("*/schedstat")]
 
     def now() -> tuple[float, float, float]:
@@ -160,10 +169,12 @@ def _watched(server: Server, who: str, into: dict[str, dict[str, float]]) -> Ite
         mine, others = os.times(), resource.getrusage(resource.RUSAGE_CHILDREN)
         return ran, waited, mine.user + mine.system + others.ru_utime + others.ru_stime
 
-    began = now()
+    began, known = now(), len(own.read_text(encoding="utf-8").splitlines())
     yield
     names = ("server_cpu_s", "server_waited_s", "client_cpu_s")
     into[who] = {name: round(end - begin, 3) for name, begin, end in zip(names, began, now(), strict=True)}
+    if lines := [json.loads(line) for line in own.read_text(encoding="utf-8").splitlines()[known:]]:
+        into[who] |= {"server ttft": median(t for t, _ in lines), "server end_to_end": median(t for _, t in lines)}
 
 
 def _at_its_times(arrivals: Sequence[Arrival], sent: Sequence[Request]) -> list[Arrival]:
