@@ -11,12 +11,14 @@ What must not live here: how guidellm's file is read (aiperf/formats), and how r
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
+import resource
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, median, stdev
@@ -33,17 +35,17 @@ from tests.bench.figures import Figure, percent, seconds
 from tests.bench.serving import read_lines
 from tests.bench.shell import ROOT, machine, say
 
-PREFILL, SERVICE, PROMPT, TOKENS = 0.0002, 0.4, 200, 20
-"""Of the server of known times: seconds a word of the prompt, then seconds for the answer's evenly spaced tokens."""
+SERVICE, TOKENS = 1.0, 20
+"""Of the server of known times: seconds of an answer, its evenly spaced tokens."""
 LOADS: Mapping[str, dict[str, Any]] = {
-    "known": {"rate": 6, "requests": 90, "prompt_tokens": PROMPT, "output_tokens": TOKENS},
+    "known": {"rate": 6, "requests": 90, "prompt_tokens": 200, "output_tokens": TOKENS},
     "small": {"rate": 3, "requests": 60, "prompt_tokens": [128, 384], "output_tokens": [16, 32]},
 }
 """Server of known times, or model of the engine -> what is sent to it on one CPU."""
-TRUTH = {"ttft": PREFILL * PROMPT + SERVICE / TOKENS, "end_to_end": PREFILL * PROMPT + SERVICE}
+TRUTH = {"ttft": SERVICE / TOKENS, "end_to_end": SERVICE}
 SERVERS = {
-    "known": f"openai_server.py --port {{port}} --model engine --prefill {PREFILL} --service {SERVICE} --slots 64",
-    "small": "engine_server.py --port {port} --preset small",
+    "known": f"openai_server.py --port {{port}} --model engine --service {SERVICE} --slots 64",
+    "small": "engine_server.py --port {port} --preset small --times TIMES",
 }
 COMMAND = (
     "{guidellm} run --backend kind=openai_http,target={{url}},model={{model}} --data kind=json_file,path={{trace}} "
@@ -87,18 +89,28 @@ def _of_load(load: str, lines: Sequence[Mapping[str, Any]]) -> list[Figure]:
     if load == "known":
         for who in ("ours", "guidellm"):
             rows += [_ratio(f"{who} over the truth: {name}, p50", name, lines, who) for name in TIMES]
+    for who in ("ours", "guidellm", "at its times") if all("server ttft" in line["ours"] for line in lines) else ():
+        for name in (name for name in TIMES if "from" in name):
+            title = f"{who} over the server's own, {load}: {name}, p50"
+            rows.append(_ratio(title, name, lines, who, who, f"server {name.partition(' ')[0]}"))
     for who in ("ours", "guidellm"):
         late = [line[who]["late"] for line in lines]
         shown = f"{seconds(median(each[0] for each in late))}, at most {seconds(max(each[1] for each in late))}"
         rows.append(Figure(f"{who}, {load}: sent late", "shown", shown))
+    for who in ("ours", "guidellm", "at its times"):
+        took = [median(line[who][name] for line in lines) for name in ("server_cpu_s", "server_waited_s")]
+        shown = f"{seconds(took[0])} of CPU, {seconds(took[1])} waiting for it"
+        rows.append(Figure(f"the server meanwhile, {who}, {load}", "shown", shown))
     lost = sum(line["lost"] for line in lines)
     return [*rows, Figure(f"guidellm, {load}: answered requests that are not in its file", "shown", str(lost))]
 
 
-def _ratio(title: str, name: str, lines: Sequence[Mapping[str, Any]], who: str, to: str = "") -> Figure:
-    """One's time over the other's, or over the known one."""
-    base = [line[to][name] if to else TRUTH[name.partition(" ")[0]] for line in lines]
-    logs = [math.log(line[who][name] / other) for line, other in zip(lines, base, strict=True)]
+def _ratio(
+    title: str, name: str, lines: Sequence[Mapping[str, Any]], who: str, to: str = "", other: str = ""
+) -> Figure:
+    """One's time over the other's (of that name, or of ``other``), or over the known one."""
+    base = [line[to][other or name] if to else TRUTH[name.partition(" ")[0]] for line in lines]
+    logs = [math.log(line[who][name] / truth) for line, truth in zip(lines, base, strict=True)]
     middle, half = fmean(logs), student.ppf(0.975, len(logs) - 1) * stdev(logs) / math.sqrt(len(logs))
     low, ratio, high = (math.exp(each) for each in (middle - half, middle, middle + half))
     shown = f"{ratio:.3f} [{low:.3f}, {high:.3f}] of {seconds(median(base))}"
@@ -111,9 +123,12 @@ def _round(load: str, number: int, guidellm: str, folder: Path) -> dict[str, Any
     *its, mine = sorted(everywhere)
     (segment,) = make_segments({"arrivals": "poisson", **LOADS[load]}, count=1, seed=number)
     (warming,) = make_segments({"arrivals": "poisson", **LOADS[load], "requests": 4}, count=1, seed=1000 + number)
-    command = f"{sys.executable} {ROOT / 'tests' / 'programs' / SERVERS[load]}"
+    own = folder / "server-times.jsonl"
+    own.write_text("", encoding="utf-8")
+    command = f"{sys.executable} {ROOT / 'tests' / 'programs' / SERVERS[load]}".replace("TIMES", str(own))
     began = machine()
     sent: dict[str, Sequence[Request]] = {}
+    used: dict[str, dict[str, float]] = {}
     server = Server.start(command, port=0, log=folder / "server.log", cpus=its)
     try:
         server.await_ready("/health", _READY)
@@ -123,25 +138,43 @@ def _round(load: str, number: int, guidellm: str, folder: Path) -> dict[str, Any
         other = ForeignClient(COMMAND.format(guidellm=guidellm), folder)
         for who in ("ours", "guidellm") if number % 2 == 0 else ("guidellm", "ours"):
             say(f"clients, {load}, round {number}: {who}")
-            if who == "ours":
-                sent[who] = send(segment.arrivals, to, timeout=_TIMEOUT).requests
-                continue
-            sent[who] = other.send(segment, to, timeout=_TIMEOUT, seed=number)[1].requests
+            with _watched(server, own, who, used):
+                if who == "ours":
+                    sent[who] = send(segment.arrivals, to, timeout=_TIMEOUT).requests
+                    continue
+                sent[who] = other.send(segment, to, timeout=_TIMEOUT, seed=number)[1].requests
             again = _at_its_times(segment.arrivals, [r for r in sent[who] if r.ok])
-            sent["at its times"] = send(again, to, timeout=_TIMEOUT).requests
+            with _watched(server, own, "at its times", used):
+                sent["at its times"] = send(again, to, timeout=_TIMEOUT).requests
     finally:
         os.sched_setaffinity(0, everywhere)
         server.end()
     lost = sum(not request.ok for request in sent["guidellm"])
     if lost > _LOST * len(segment.arrivals):
         raise RuntimeError(f"{lost} requests of guidellm: {next(r.error for r in sent['guidellm'] if not r.ok)}")
-    return {
-        "model": load,
-        "round": number,
-        **{who: _times(found) for who, found in sent.items()},
-        "lost": lost,
-        **began,
-    }
+    if bad := [r for who in sent if who != "guidellm" for r in sent[who] if not r.ok or r.tokens != r.asked_tokens]:
+        raise RuntimeError(f"{len(bad)} requests of our client, the first: {bad[0].error or f'{bad[0].tokens} tokens'}")
+    times = {who: {**_times(found), **used[who]} for who, found in sent.items()}
+    return {"model": load, "round": number, **times, "lost": lost, **began}
+
+
+@contextlib.contextmanager
+def _watched(server: Server, own: Path, who: str, into: dict[str, dict[str, float]]) -> Iterator[None]:
+    """Seconds of CPU that the server and the client take meanwhile, and that the server is kept waiting for one; and
+    medians of the server's own times, where it keeps them."""
+    files = [*Path(f"/proc/{server.pid}/task").glob("*/schedstat")]
+
+    def now() -> tuple[float, float, float]:
+        ran, waited = (sum(int(file.read_text().split()[k]) for file in files) / 1e9 for k in (0, 1))
+        mine, others = os.times(), resource.getrusage(resource.RUSAGE_CHILDREN)
+        return ran, waited, mine.user + mine.system + others.ru_utime + others.ru_stime
+
+    began, known = now(), len(own.read_text(encoding="utf-8").splitlines())
+    yield
+    names = ("server_cpu_s", "server_waited_s", "client_cpu_s")
+    into[who] = {name: round(end - begin, 3) for name, begin, end in zip(names, began, now(), strict=True)}
+    if lines := [json.loads(line) for line in own.read_text(encoding="utf-8").splitlines()[known:]]:
+        into[who] |= {"server ttft": median(t for t, _ in lines), "server end_to_end": median(t for _, t in lines)}
 
 
 def _at_its_times(arrivals: Sequence[Arrival], sent: Sequence[Request]) -> list[Arrival]:

@@ -14,6 +14,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from aiperf.analysis.calibration import SessionEstimate, calibrate, power
+from aiperf.workloads.serve.client import Request
+from aiperf.workloads.serve.trace import Arrival
 from tests.bench import clients, knee, serving, shell, survey
 from tests.bench.figures import (
     Figure,
@@ -314,19 +316,26 @@ def test_a_delayed_server_is_measured_against_the_same_program_without_the_delay
 
 
 def test_two_clients_agree_only_where_the_whole_interval_lies_within_five_percent():
-    def rounds(*ratios: float) -> list[dict[str, object]]:
-        ours = dict.fromkeys(clients.TIMES, 0.05) | {"late": [0.001, 0.004]}
+    used = {"server_cpu_s": 3.0, "server_waited_s": 0.2, "client_cpu_s": 1.0}
+
+    def rounds(*ratios: float, model: str = "small") -> list[dict[str, object]]:
+        ours = {name: clients.TRUTH[name.partition(" ")[0]] for name in clients.TIMES} | {"late": [0.001, 0.004]} | used
         return [
-            {"model": "small", "ours": ours}
-            | {"guidellm": dict.fromkeys(clients.TIMES, 0.05 * ratio) | {"late": [0.003, 0.2]}}
+            {"model": model, "ours": ours, "at its times": ours, "lost": 1}
+            | {"guidellm": {name: ours[name] * ratio for name in clients.TIMES} | {"late": [0.003, 0.2]} | used}
             for ratio in ratios
         ]
 
     near, wide, off = (clients.figures(rounds(*r)) for r in ((1.01, 1.03, 1.02), (0.9, 1.02, 1.1), (1.06, 1.07, 1.08)))
-    assert [row.ok for row in near] == [True] * 4 + [None] * 2
+    assert [row.ok for row in near] == [True] * 6 + [None] * 6
     assert near[0].measured == "1.020 [0.995, 1.045] of 50 ms"
-    assert near[5].measured == "3 ms, at most 200 ms"
-    assert [row.ok for row in wide[:4]] == [row.ok for row in off[:4]] == [False] * 4
+    assert near[7].measured == "3 ms, at most 200 ms"
+    assert near[8].measured == "3 s of CPU, 200 ms waiting for it"
+    assert near[-1].measured == "3"
+    assert [row.ok for row in wide[:6]] == [row.ok for row in off[:6]] == [False] * 6
+    known = {row.name: row.ok for row in clients.figures(rounds(1.06, 1.07, 1.08, model="known"))}
+    assert known["ours over the truth: ttft, p50"] is True
+    assert known["guidellm over the truth: ttft, p50"] is False
     assert clients.figures(rounds(1.0)) == []
 
 
@@ -355,3 +364,16 @@ def test_few_survey_sessions_are_shown_and_twenty_judged():
     assert [row.ok for row in survey.figures(lines[:19])] == [None, None]
     healthy = [{**line, "kind": "healthy", "verdicts": {"ok": 3, "undecided": 1}} for line in lines]
     assert [row.measured for row in survey.figures(healthy)][:2] == ["19 of 20", "60 of 80"]
+    told = rounds(1.06, 1.07, 1.08)
+    for line in told:
+        for who in ("ours", "guidellm", "at its times"):
+            line[who] = line[who] | {"server ttft": line[who]["ttft"], "server end_to_end": 0.9}
+    own = {row.name: row.ok for row in clients.figures(told)}
+    assert own["guidellm over the server's own, small: ttft from sending, p50"] is True
+    assert own["ours over the server's own, small: end_to_end from sending, p50"] is False
+
+
+def test_our_client_sends_again_what_another_one_answered_when_that_one_had_sent_it():
+    trace = [Arrival(0.5, "a", 3), Arrival(0.7, "b", 4), Arrival(1.5, "c", 5)]
+    sent = [Request(1.0, 0, sent=1.02), Request(0.0, 0, sent=0.9)]
+    assert clients._at_its_times(trace, sent) == [Arrival(0.9, "a", 3), Arrival(1.02, "c", 5)]

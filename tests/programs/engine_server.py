@@ -2,7 +2,7 @@
 
 ``--decode-delay SHARE``: every step of decoding takes that share longer; ``--first-delay SHARE``: the pass of a prompt
 takes longer, until the time since its request came to the kernel is longer by that share than without the delays of
-others. Meanwhile the server computes nothing.
+others. Meanwhile the server computes nothing. ``--times FILE``: its own times of each request, from the kernel's on.
 """
 
 from __future__ import annotations
@@ -48,6 +48,9 @@ _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: clos
 class Streamed(Running):
     """A request whose every token is sent as soon as it is there."""
 
+    told: Path | None = None
+    """Where the times of each are kept."""
+
     def __init__(self, demand: Demand, tokens: list[int], peer: socket.socket) -> None:
         super().__init__(demand, tokens)
         self.peer = peer
@@ -65,6 +68,9 @@ class Streamed(Running):
         _sent(self.peer, events)
         if self.done:
             self.peer.close()
+            if self.told is not None:
+                with self.told.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps([self.times[0] - self.demand.at, self.times[-1] - self.demand.at]) + "\n")
 
 
 class Connections:
@@ -218,12 +224,14 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--slots", type=int, default=16, help="requests in the batch at most")
     parser.add_argument("--decode-delay", type=float, default=0.0)
     parser.add_argument("--first-delay", type=float, default=0.0)
+    parser.add_argument("--times", type=Path)
     return parser.parse_args()
 
 
 def main() -> None:
     """Serve until the process is ended."""
     asked = _options()
+    Streamed.told = asked.times
     torch.set_num_threads(1)
     shape = PRESETS[asked.preset]
     model = draw(shape, seed=0, max_tokens=_LONGEST, device=asked.device)
