@@ -92,6 +92,8 @@ def test_a_step_that_ends_with_the_first_message_takes_the_rest_before_the_next(
 def test_a_rest_that_differs_from_what_was_sent_is_an_error(side):
     # So many that the first of them is not read together with the last, however late this process wakes up.
     workload = side(messages=256, size=16, until="first", make=1 << 20)
+    assert "comes after the message" in workload.done_outside
+    assert side(messages=4, size=16).done_outside == ""
     run(workload)
     receiver = workload.step.__self__
     receiver.sent = receiver.sent.copy()

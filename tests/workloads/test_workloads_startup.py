@@ -37,6 +37,7 @@ def test_a_process_of_its_own_answers_each_request_as_the_model_would(workload):
     assert differences(found, _truth(workload), rtol=1e-4, atol=1e-4) == []
     assert workload.counters() == {"processes_in_step": 2, "graphs": 0, "cache_hits": 0}
     assert workload.prepare is None
+    assert workload.done_outside == ""
 
 
 def test_an_answer_to_another_prompt_would_be_noticed(workload):
@@ -48,6 +49,7 @@ def test_an_answer_to_another_prompt_would_be_noticed(workload):
 def test_a_resident_server_is_started_outside_the_step_and_answers_alike():
     warm = startup.request(Context(seed=3), warm_up="common_shapes", **_SMALL)
     try:
+        assert "warm-up requests come before" in warm.done_outside
         found = [audit(warm, seed=5) for _ in range(2)]
         assert differences(*found, rtol=0, atol=0) == []
         assert differences(found[0], _truth(warm), rtol=1e-4, atol=1e-4) == []

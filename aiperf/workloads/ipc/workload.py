@@ -226,6 +226,7 @@ def transfer(
         inputs=lambda: {"payload": receiver.payload},
         redraw=receiver.redraw,
         prepare=receiver.finish if first else None,
+        done_outside="the rest of a stream comes after the message that the step is about" if first else "",
         reference=lambda: {"received": receiver.sent[: len(shown)]},
         counters=lambda: {
             "socket_writes": float(writes if transport == "tcp" else 0),
