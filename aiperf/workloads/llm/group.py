@@ -17,7 +17,7 @@ from aiperf.workloads.decoder.model import Shape
 from aiperf.workloads.decoder.offload import Offloaded
 from aiperf.workloads.decoder.pruned import PrunedKv, kept_tokens
 from aiperf.workloads.llm.kept import KeptContext, ReshardedContext, SentContext
-from aiperf.workloads.llm.requantised import RequantisedKv
+from aiperf.workloads.llm.requantised import ChangedOnce, RequantisedKv
 from aiperf.workloads.shared.seeded import torch_dtype
 
 
@@ -68,6 +68,9 @@ def make_cache(asked: SimpleNamespace, shape: Shape, *, batch: int, tokens: int,
         few = {"bits": asked.kv_bits, "group": asked.kv_group or shape.head_dim}
         if asked.precision == "switched_kv":
             return RequantisedKv(room, **few)
+        if asked.requantise_at:
+            at = asked.prompt_tokens + asked.requantise_at
+            return ChangedOnce(room, **few, at=at, ahead=asked.requantise_ahead)
         rounded = caches.Quantised(room, **few)
         if not asked.kv_recent:
             return rounded

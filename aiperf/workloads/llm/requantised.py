@@ -1,11 +1,16 @@
-"""Keys and values that are kept as computed or in few bits in turns: each change converts all of them.
+"""Keys and values that are kept as computed or in few bits in turns: each change converts all of them, at once or beside
+the tokens before it.
 
 What must not live here: when it changes (decoder/precision.py), how numbers are rounded (decoder/caches.py).
 """
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from typing import Any
+
+import torch
 
 from aiperf.workloads.decoder.caches import Cache, Contiguous, Quantised, Room
 from aiperf.workloads.decoder.model import Decoder
@@ -30,8 +35,9 @@ class RequantisedKv(Cache):
             return
         self._low, held = low, self._parts[0]
         taken = self._new()
+        put = taken.keep if isinstance(taken, Quantised) else taken.extend
         for layer in range(self._room.layers):
-            taken.extend(layer, *held.extend(layer, self._none, self._none))
+            put(layer, *held.extend(layer, self._none, self._none))
         taken.advance(self.length)
         self._parts = (taken,)
 
@@ -68,3 +74,92 @@ class KeptIn:
         assert isinstance(cache, RequantisedKv)
         cache.change(self._low)
         return self._model.forward(tokens, cache)
+
+
+class Beside:
+    """Work that is done while the caller goes on: by a stream of its own on a GPU, by a thread on a CPU."""
+
+    def __init__(self, device: Any) -> None:
+        self._device = torch.device(device)
+        self._stream = torch.cuda.Stream(self._device) if self._device.type == "cuda" else None
+        self._thread: threading.Thread | None = None
+        self._fault: Exception | None = None
+
+    def begin(self, work: Callable[[], None]) -> None:
+        """Start it, after all that is queued now."""
+        if self._stream is not None:
+            self._stream.wait_stream(torch.cuda.current_stream(self._device))
+            with torch.cuda.stream(self._stream):
+                work()
+            return
+        self._thread = threading.Thread(target=self._run, args=(work,), daemon=True)
+        self._thread.start()
+
+    def _run(self, work: Callable[[], None]) -> None:
+        try:
+            with torch.inference_mode():
+                work()
+        except Exception as error:
+            self._fault = error
+
+    def end(self) -> None:
+        """What is queued or done from now on finds it done. Raises what the work raised."""
+        if self._stream is not None:
+            torch.cuda.current_stream(self._device).wait_stream(self._stream)
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        fault, self._fault = self._fault, None
+        if fault is not None:
+            raise fault
+
+
+class ChangedOnce(Cache):
+    """As computed up to the token at position ``at``, from there on in few bits. The conversion begins ``ahead`` tokens
+    before, beside their passes, and what these add follows at ``at``; 0: all of it at once.
+
+    Both forms have their memory from the start, so that a text can be taken up again before ``at``.
+    """
+
+    def __init__(self, room: Room, *, bits: int, group: int, at: int, ahead: int) -> None:
+        super().__init__(room.device, room.dtype)
+        self._exact, self._few = Contiguous(room), Quantised(room, bits=bits, group=group)
+        self._parts = (self._exact, self._few)
+        self._layers, self._at, self._begin = room.layers, at, at - ahead
+        self._beside = Beside(room.device)
+        self._low = False
+
+    def _convert(self, begin: int, end: int) -> None:
+        for layer in range(self._layers):
+            self._few.keep(layer, *self._exact.kv[:, layer, :, :, begin:end])
+
+    def rows(self, count: int) -> Any:
+        """The next positions, where a pass begins: the moment at which the form may change."""
+        if not self._low and self.length == self._begin < self._at:
+            self._few.truncate(0)
+            self._beside.begin(lambda: self._convert(0, self._begin))
+        if not self._low and self.length == self._at:
+            self._beside.end()
+            self._few.truncate(self._begin if self._begin < self._at else 0)
+            self._convert(self._few.length, self._at)
+            self._few.truncate(self._at)
+            self._low = True
+        return super().rows(count)
+
+    def extend(self, layer: int, k: Any, v: Any) -> tuple[Any, Any]:
+        """In the form in which they are."""
+        return (self._few if self._low else self._exact).extend(layer, k, v)
+
+    def advance(self, count: int) -> None:
+        """That form, too."""
+        super().advance(count)
+        (self._few if self._low else self._exact).advance(count)
+
+    def truncate(self, length: int) -> None:
+        """Back to a text that is as computed. Raises ValueError for one that would begin within the conversion."""
+        if length > self._begin:
+            raise ValueError(f"keys and values change from position {self._begin} on; a text begins before, not {length}")
+        self._beside.end()
+        super().truncate(length)
+        self._exact.truncate(length)
+        self._low = False
