@@ -132,7 +132,7 @@ def _refuse_contradictions(asked: SimpleNamespace) -> None:
         "warp_specialize needs loads: own_descriptor": kernel.specialise and not kernel.own_descriptors,
         "descriptors go with neither persistent, a fused epilogue nor k_per_launch": kernel.descriptors
         and bool(kernel.persistent or asked.fused_epilogue or kernel.k_per_launch),
-        "k_loop is of the tiled kernel alone: no schedule, loads, k_per_launch, tune or fused epilogue beside it": carried
+        "k_loop is of the tiled kernel alone: no schedule, loads, k_per_launch, tune, fused epilogue": carried
         and bool(other or asked.fused_epilogue),
         "k_per_launch goes with no epilogue": kernel.k_per_launch > 0 and asked.epilogue != "none",
         "fp8 and int8 run on backend torch": odd and asked.backend != "torch",

@@ -1,5 +1,5 @@
-"""Keys and values that are kept as computed or in few bits in turns: each change converts all of them, at once or beside
-the tokens before it.
+"""Keys and values that are kept as computed or in few bits in turns: each change converts all of them, at once or
+beside the tokens before it.
 
 What must not live here: when it changes (decoder/precision.py), how numbers are rounded (decoder/caches.py).
 """
@@ -158,7 +158,7 @@ class ChangedOnce(Cache):
     def truncate(self, length: int) -> None:
         """Back to a text that is as computed. Raises ValueError for one that would begin within the conversion."""
         if length > self._begin:
-            raise ValueError(f"keys and values change from position {self._begin} on; a text begins before, not {length}")
+            raise ValueError(f"keys and values change from position {self._begin} on; {length} is behind it")
         self._beside.end()
         super().truncate(length)
         self._exact.truncate(length)
