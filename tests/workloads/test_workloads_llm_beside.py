@@ -88,7 +88,7 @@ def test_masks_from_host_memory_allow_what_the_table_on_the_device_allows(when):
 @pytest.mark.parametrize(
     ("params", "words"),
     [
-        ({**_ONCE, "requantise_at": 17}, "from 0 to new_tokens"),
+        ({**_ONCE, "requantise_at": 16}, "from 0 to below new_tokens"),
         ({**_ONCE, "requantise_ahead": 11}, "from 0 to requantise_at"),
         ({**_ONCE, "kv_bits": 0}, "needs phase decode, kv_bits"),
         ({**_ONCE, "kv_recent": 4}, "without kv_recent"),

@@ -229,9 +229,8 @@ def _check_cache(asked: SimpleNamespace) -> None:
     head = PRESETS[asked.model].head_dim
     if asked.kv_bits and (asked.kv_group < 0 or head % (asked.kv_group or head) or asked.kv_recent < 0):
         raise ValueError(f"kv_group must be 0 or divide the {head} values of a head; kv_recent must not be negative")
-    last = min(asked.requantise_at, asked.new_tokens)
-    if not 0 <= asked.requantise_ahead <= last or asked.requantise_at != last:
-        raise ValueError("requantise_at must be from 0 to new_tokens, requantise_ahead from 0 to requantise_at")
+    if not 0 <= asked.requantise_ahead <= asked.requantise_at < max(asked.new_tokens, 1):
+        raise ValueError("requantise_at must be from 0 to below new_tokens, requantise_ahead from 0 to requantise_at")
     once = asked.kv_bits and asked.phase == "decode" and not asked.kv_recent and asked.precision == "same"
     if asked.requantise_at and not once:
         raise ValueError("requantise_at needs phase decode, kv_bits without kv_recent, and precision same")
