@@ -12,7 +12,7 @@ from cpu_pairs import audit
 
 from aiperf.workloads.contract import Context
 from aiperf.workloads.decoder import caches
-from aiperf.workloads.llm import requantised
+from aiperf.workloads.llm import beside, requantised
 from aiperf.workloads.llm import workload as llm
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -57,19 +57,51 @@ def test_codes_after_the_change_are_those_of_a_cache_that_always_had_them():
         assert changing.rows(1) == slice(5, 6)
 
 
-def test_what_fails_beside_is_raised_where_it_is_waited_for():
-    beside = requantised.Beside("cpu")
-    begun = threading.Event()
+def test_pieces_are_done_in_their_order_and_what_fails_is_raised_where_it_is_waited_for():
+    log, gate = [], threading.Event()
 
-    def work() -> None:
-        begun.set()
+    def second() -> None:
+        assert gate.wait(timeout=10)
         raise ArithmeticError("no such code")
 
-    beside.begin(work)
-    assert begun.wait(timeout=10)
+    work = beside.Beside("cpu")
+    work.wait()
+    work.begin([lambda: log.append(1), second, lambda: log.append(3)])
+    work.wait(0)
+    assert log == [1]
+    gate.set()
     with pytest.raises(ArithmeticError, match="no such code"):
-        beside.end()
-    beside.end()
+        work.wait()
+    assert log == [1]
+    work.wait()
+
+
+def test_layers_that_arrive_beside_a_pass_give_what_arriving_before_it_gives():
+    shared = {"phase": "prefill", "sequences": 2, "batch": 1, "context_from": "host"}
+    whole, layers = (_side(**shared, arrives=how) for how in ("whole", "by_layer"))
+    for seed in (11, 12):
+        before, after = audit(whole, seed=seed), audit(layers, seed=seed)
+        assert set(before) == {"kv_0", "kv_1", "logits"}
+        assert all(np.array_equal(before[name], after[name]) for name in before)
+
+
+@torch.inference_mode()
+def test_a_pass_waits_for_its_layer_and_no_other():
+    room = caches.Room(2, 1, 2, 9, 16)
+    source, cache = caches.Contiguous(room), beside.Arriving(room)
+    source.kv.normal_(generator=torch.Generator().manual_seed(1))
+    gate = threading.Event()
+
+    def layer(number: int) -> None:
+        assert not number or gate.wait(timeout=10)
+        cache.kv[:, number, :, :, :8].copy_(source.kv[:, number, :, :, :8])
+
+    cache.arrive([lambda i=i: layer(i) for i in range(2)], length=8)
+    k, v = (torch.zeros(1, 2, 1, 16) for _ in range(2))
+    assert torch.equal(cache.extend(0, k, v)[0][:, :, :8], source.kv[0, 0, :, :, :8])
+    assert not cache.kv[:, 1, :, :, :8].any()
+    gate.set()
+    assert torch.equal(cache.extend(1, k, v)[1][:, :, :8], source.kv[1, 1, :, :, :8])
 
 
 @pytest.mark.parametrize("when", ["beside_pass", "after_pass"])
@@ -92,6 +124,8 @@ def test_masks_from_host_memory_allow_what_the_table_on_the_device_allows(when):
         ({**_ONCE, "requantise_ahead": 11}, "from 0 to requantise_at"),
         ({**_ONCE, "kv_bits": 0}, "needs phase decode, kv_bits"),
         ({**_ONCE, "kv_recent": 4}, "without kv_recent"),
+        ({"phase": "prefill", "context_from": "wire", "arrives": "by_layer"}, "context_from host"),
+        ({"arrives": "by_layer"}, "context_from host"),
         ({"constraint": "compiled", "mask_when": "after_pass"}, "needs constraint host_table"),
     ],
     ids=str,

@@ -6,14 +6,11 @@ What must not live here: when it changes (decoder/precision.py), how numbers are
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from typing import Any
-
-import torch
 
 from aiperf.workloads.decoder.caches import Cache, Contiguous, Quantised, Room
 from aiperf.workloads.decoder.model import Decoder
+from aiperf.workloads.llm.beside import Beside
 
 
 class RequantisedKv(Cache):
@@ -76,44 +73,6 @@ class KeptIn:
         return self._model.forward(tokens, cache)
 
 
-class Beside:
-    """Work that is done while the caller goes on: by a stream of its own on a GPU, by a thread on a CPU."""
-
-    def __init__(self, device: Any) -> None:
-        self._device = torch.device(device)
-        self._stream = torch.cuda.Stream(self._device) if self._device.type == "cuda" else None
-        self._thread: threading.Thread | None = None
-        self._fault: Exception | None = None
-
-    def begin(self, work: Callable[[], None]) -> None:
-        """Start it, after all that is queued now."""
-        if self._stream is not None:
-            self._stream.wait_stream(torch.cuda.current_stream(self._device))
-            with torch.cuda.stream(self._stream):
-                work()
-            return
-        self._thread = threading.Thread(target=self._run, args=(work,), daemon=True)
-        self._thread.start()
-
-    def _run(self, work: Callable[[], None]) -> None:
-        try:
-            with torch.inference_mode():
-                work()
-        except Exception as error:
-            self._fault = error
-
-    def end(self) -> None:
-        """What is queued or done from now on finds it done. Raises what the work raised."""
-        if self._stream is not None:
-            torch.cuda.current_stream(self._device).wait_stream(self._stream)
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-        fault, self._fault = self._fault, None
-        if fault is not None:
-            raise fault
-
-
 class ChangedOnce(Cache):
     """As computed up to the token at position ``at``, from there on in few bits. The conversion begins ``ahead`` tokens
     before, beside their passes, and what these add follows at ``at``; 0: all of it at once.
@@ -137,9 +96,9 @@ class ChangedOnce(Cache):
         """The next positions, where a pass begins: the moment at which the form may change."""
         if not self._low and self.length == self._begin < self._at:
             self._few.truncate(0)
-            self._beside.begin(lambda: self._convert(0, self._begin))
+            self._beside.begin([lambda: self._convert(0, self._begin)])
         if not self._low and self.length == self._at:
-            self._beside.end()
+            self._beside.wait()
             self._few.truncate(self._begin if self._begin < self._at else 0)
             self._convert(self._few.length, self._at)
             self._few.truncate(self._at)
@@ -159,7 +118,7 @@ class ChangedOnce(Cache):
         """Back to a text that is as computed. Raises ValueError for one that would begin within the conversion."""
         if length > self._begin:
             raise ValueError(f"keys and values change from position {self._begin} on; {length} is behind it")
-        self._beside.end()
+        self._beside.wait()
         super().truncate(length)
         self._exact.truncate(length)
         self._low = False

@@ -52,6 +52,7 @@ def generate(
     decoding: int = 0,
     decoding_in: Literal["own_pass", "same_pass"] = "own_pass",
     context_from: Literal["prefill", "host", "file", "wire", "wire_fp8", "resharded"] = "prefill",
+    arrives: Literal["whole", "by_layer"] = "whole",
     speculation: Literal["none", "ngram", "draft", "self"] = "none",
     draft_tokens: int = 4,
     draft_layers: int = 1,
@@ -88,7 +89,8 @@ def generate(
     every piece, or ``decoding_in`` the same pass with it, and what is left of ``new_tokens`` after the last.
 
     ``context_from``: in a prefill, all but the last token's keys and values are read back from host memory or a file
-    that set-up wrote, instead of computed; or sent by another cache on the device through host memory (``wire``), in
+    that set-up wrote, instead of computed; from host memory whole before the pass, or beside it in the order in which
+    its layers use them (``arrives``); or sent by another cache on the device through host memory (``wire``), in
     fp8 with one scale (``wire_fp8``); or put in order from the halves that two workers, each with half of the heads,
     left on this device token by token (``resharded``).
 
@@ -251,6 +253,8 @@ def _check_cache(asked: SimpleNamespace) -> None:
         raise ValueError(
             "context_from needs phase prefill, kv contiguous as computed, 2 or more prompt_tokens, no decoding"
         )
+    if asked.arrives == "by_layer" and asked.context_from != "host":
+        raise ValueError("arrives by_layer needs context_from host")
 
 
 def _check_ways(asked: SimpleNamespace) -> None:
