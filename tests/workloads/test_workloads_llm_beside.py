@@ -87,7 +87,7 @@ def test_layers_that_arrive_beside_a_pass_give_what_arriving_before_it_gives():
 
 @torch.inference_mode()
 def test_a_pass_waits_for_its_layer_and_no_other():
-    room = caches.Room(2, 1, 2, 9, 16)
+    room = caches.Room(2, 1, 2, 16, 9)
     source, cache = caches.Contiguous(room), beside.Arriving(room)
     source.kv.normal_(generator=torch.Generator().manual_seed(1))
     gate = threading.Event()
