@@ -181,6 +181,17 @@ for (int round = 0; round < 4; ++round) {
 }
 """
 
+THREE_ROLES = """
+std::vector<float> out(n);
+launch(2, 96, [&] { add_tiles(given, given + n, out.data()); });
+tell(out);
+"""
+THREE = {
+    f"three_roles_{buffers}_{separate}": {"BUFFERS": buffers, "SEPARATE": separate}
+    for buffers in (1, 2)
+    for separate in (0, 1)
+}
+
 EVERY_LANE = {"EVERY_LANE_ARRIVES": 1, "ARRIVALS": 32}
 """The build that racecheck sees."""
 TILES = "".join(
@@ -246,6 +257,10 @@ CASES = {
             {"TILE": 1028, "STAGES": 2, "STEPS": 3, "PRODUCERS": copying},
         )
         for copying in (1, 6)
+    },
+    **{
+        name: Case("three_roles.cu", 7 * 1028, THREE_ROLES, {"TILE": 1028, **how})
+        for name, how in THREE.items()
     },
     "softmax": Case("softmax.cu", 20000, SOFTMAX, {"HELD": 4}),
     "uneven": Case("queue.cu", 2048, UNEVEN, {"SHORTEST": 3, "LONGEST": 4}),
@@ -423,6 +438,13 @@ def test_tiles_are_used_after_they_came_and_before_they_go(told: Told, name: str
         value = (value.astype(float) * 0.5 + tiles[:, ::-1]).astype(np.float32)
     (out,) = told.floats(name)
     assert np.array_equal(out.reshape(shape), value)
+
+
+@pytest.mark.parametrize("name", THREE)
+def test_three_warps_add_every_tile_however_sets_are_handed_on(told: Told, name: str) -> None:
+    count = 7 * 1028
+    (out,) = told.floats(name)
+    assert np.array_equal(out, told.given[:count] + told.given[count : 2 * count])
 
 
 @pytest.mark.parametrize(

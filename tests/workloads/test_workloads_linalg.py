@@ -128,6 +128,8 @@ def test_separate_passes_after_the_product_agree_with_the_reference(epilogue: An
         ({"epilogue": "scale", "fused_epilogue": True}, "needs backend triton"),
         ({"backend": "triton", "fused_epilogue": True}, "needs an epilogue"),
         ({"backend": "triton", "warp_specialize": True}, "loads: own_descriptor"),
+        ({"backend": "triton", "k_loop": "prefetch", "tune": "autotune"}, "k_loop is of the tiled kernel alone"),
+        ({"k_loop": "overwrite"}, "k_loop and tune are the Triton kernel's"),
         ({"backend": "triton", "loads": "descriptor", "schedule": "persistent"}, "descriptors go with"),
         ({"backend": "triton", "dtype": "int8"}, "run on backend torch"),
         ({"result_dtype": "fp32", "dtype": "bf16"}, "needs backend triton"),

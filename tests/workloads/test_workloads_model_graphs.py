@@ -25,6 +25,17 @@ def test_every_size_predicts_what_follows_its_samples(tmp_path):
     assert workload.work.flops == pytest.approx(task.forward_flops * 4 / 3)
 
 
+def test_smaller_batches_padded_into_the_pass_of_the_largest_predict_the_same(tmp_path):
+    own, padded = (
+        set_up(Pair("model.graphs", {}, {"pool": "none", "padded": padded}, _SMALL), "after", tmp_path)
+        for padded in (False, True)
+    )
+    for seed in (5, 6):
+        assert differences(audit(padded, seed=seed), audit(own, seed=seed), rtol=1e-4, atol=1e-5) == []
+    assert (own.facts["passes_made"], padded.facts["passes_made"]) == (2, 1)
+    assert own.work == padded.work
+
+
 class Cuda:
     """torch.cuda as far as a capture uses it: a graph's replay calls again what ran inside."""
 

@@ -101,6 +101,9 @@ def _products() -> Iterator[Case]:
         yield "product", {**odd, "dtype": dtype, "result": "fp32", "k_per_launch": 19}
     for own in ({"precision": "tf32"}, {"column_major": True}):
         yield "product", {**odd, "dtype": "fp32", **own}
+    for loop in ("overwrite", "prefetch"):
+        for shape in ([70, 61, 45], [33, 40, 32], [1, 1, 1]):
+            yield "product", {**odd, "shape": shape, "dtype": "fp32", "k_loop": loop}
     yield "product", {"shape": [1, 1, 1], "blocks": [16, 16, 16], "dtype": "fp32"}
     described = {"shape": [33, 48, 40], "blocks": [16, 32, 16], "group_m": 2, "descriptors": True}
     for dtype in ("fp32", "fp16"):

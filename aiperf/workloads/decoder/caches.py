@@ -278,18 +278,18 @@ class Quantised(Cache):
         self._scale, self._least = (room.empty(*shape, groups, 1) for _ in range(2))
         self._parts = (self._codes, self._scale, self._least)
 
+    def keep(self, layer: int, k: Any, v: Any) -> None:
+        """Round and keep the new tokens of a layer."""
+        for which, values in enumerate((k, v)):
+            for into, part in zip(self._parts, self._rounded(values), strict=True):
+                into[which, layer, :, :, self.length : self.length + values.shape[2]] = part
+
     def extend(self, layer: int, k: Any, v: Any) -> tuple[Any, Any]:
         """The new tokens are rounded and kept; all tokens as floats."""
-        end = self.length + k.shape[2]
-        new, filled = slice(self.length, end), slice(end)
-        found = []
-        for which, values in enumerate((k, v)):
-            codes, scale, least = (a[which, layer] for a in self._parts)
-            packed = self._rounded(values)
-            for into, part in zip((codes, scale, least), packed, strict=True):
-                into[:, :, new] = part
-            found.append(self._restored(codes[:, :, filled], scale[:, :, filled], least[:, :, filled]))
-        return found[0], found[1]
+        self.keep(layer, k, v)
+        filled = (slice(None), slice(None), slice(self.length + k.shape[2]))
+        kept = [self._restored(*(part[which, layer][filled] for part in self._parts)) for which in range(2)]
+        return kept[0], kept[1]
 
     def _rounded(self, values: Any) -> tuple[Any, Any, Any]:
         """Codes, scales and smallest values by group."""

@@ -27,14 +27,15 @@ from aiperf.workloads.shared.seeded import own_seed
 _PER_THREAD = 2
 """The handle that stands for the calling thread's own default stream (cudaStreamPerThread)."""
 _LEGACY = 0
-_HIGH = -1
-"""Priority of a stream before others, whose priority is 0."""
+_POOL = 32
+"""Streams that torch makes; from there on it hands out the same ones again."""
 
 
 def concurrent(
     context: Context,
     *,
     jobs: list[str],
+    copies: int = 1,
     share: Literal["serial", "streams", "threads", "processes", "mps"] = "streams",
     streams: int = 1,
     stream_flags: Literal["legacy", "blocking", "nonblocking", "per_thread"] = "nonblocking",
@@ -43,7 +44,8 @@ def concurrent(
     requests: int = 20,
     thread_percentage: int = 100,
 ) -> Workload:
-    """Run every job of ``jobs`` once; a step ends when the last one has ended.
+    """Run every job of ``jobs`` once, ``copies`` times over with arrays of their own; a step ends when the last one has
+    ended.
 
     ``streams`` spreads the jobs over that many streams made with ``stream_flags`` (``legacy``: the default stream for
     all), ``serial`` puts them on one; ``stray_legacy`` kernels of 32 threads go to the legacy default stream after each
@@ -54,6 +56,7 @@ def concurrent(
     ``thread_percentage`` caps a client of MPS. Items are jobs done. Source: chapters 3 and 11.
     """
     asked = SimpleNamespace(**locals())
+    asked.jobs = jobs = jobs * copies
     _check(asked)
     if context.on_gpu and share in ("processes", "mps"):
         return _by_processes(asked)
@@ -81,8 +84,10 @@ def _check(asked: SimpleNamespace) -> None:
         raise ValueError("stray_legacy is for share: streams")
     if not 1 <= percentage <= 100 or (percentage < 100 and share != "mps"):
         raise ValueError(f"thread_percentage is {percentage}; it is for share: mps, from 1 to 100")
-    if min(asked.rounds, asked.requests) < 1:
-        raise ValueError(f"rounds and requests are {asked.rounds} and {asked.requests}; each must be 1 or more")
+    if min(asked.rounds, asked.requests, asked.copies) < 1:
+        raise ValueError(
+            f"rounds, requests and copies are {asked.rounds}, {asked.requests}, {asked.copies}; each must be 1 or more"
+        )
 
 
 class _Lanes:
@@ -94,10 +99,10 @@ class _Lanes:
         self.legacy = torch.cuda.default_stream(place)
         if flags == "legacy":
             self.streams = [self.legacy] * count
-        elif flags == "blocking":
+        elif flags == "blocking" or count > _POOL:
             import cupy
 
-            self._held = [cupy.cuda.Stream(non_blocking=False) for _ in range(count)]
+            self._held = [cupy.cuda.Stream(non_blocking=flags != "blocking") for _ in range(count)]
             self.streams = [torch.cuda.ExternalStream(held.ptr, device=place) for held in self._held]
         else:
             self.streams = [torch.cuda.Stream(place) for _ in range(count)]

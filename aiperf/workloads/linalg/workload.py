@@ -72,6 +72,7 @@ def matmul(
     num_stages: int = 3,
     group_m: int = 8,
     k_per_launch: int = 0,
+    k_loop: Literal["load_first", "overwrite", "prefetch"] = "load_first",
     schedule: Literal["tiled", "persistent"] = "tiled",
     loads: Literal["pointer", "descriptor", "own_descriptor"] = "pointer",
     warp_specialize: bool = False,
@@ -87,8 +88,9 @@ def matmul(
     call. ``leaf`` ends Strassen's recursion. ``epilogue`` scales C by 1/8, or adds a bias to each row and takes GELU,
     in passes after the product or (``fused_epilogue``) inside Triton's kernel. ``hand_tiled`` and ``hand_mma`` are
     kernels in CUDA C++. ``tune``: Triton's autotuner chooses the tile in set-up, for this shape or for one of 256
-    cubed, or anew in each step; the rest is the Triton kernel's. ``fastest``: set-up times the library's product, too,
-    and keeps whichever is faster.
+    cubed, or anew in each step; the rest is the Triton kernel's. ``k_loop``: each turn multiplies the tile that the one
+    before loaded, and loads the next one over it (``overwrite``) or, before it multiplies, beside it (``prefetch``).
+    ``fastest``: set-up times the library's product, too, and keeps whichever is faster.
 
     FLOPs: 2mnk of the unpadded dense product; bytes: A, B and C once, as stored. The named check
     ``relative_frobenius`` is ||C - C_before|| / ||C_before||.
@@ -108,6 +110,7 @@ def matmul(
         epilogue=epilogue if fused_epilogue else "none",
         precision="tf32" if used == "tf32" else "ieee",
         k_per_launch=k_per_launch,
+        k_loop=k_loop,
     )
     _refuse_contradictions(asked)
     return _workload(asked)
@@ -119,14 +122,18 @@ def _refuse_contradictions(asked: SimpleNamespace) -> None:
     on_triton = asked.backend in ("triton", "fastest")
     odd = asked.used in _BY_COLUMN
     dtypes_differ = asked.result_dtype != _RESULT_DTYPE[asked.used]
-    asks = kernel.persistent or kernel.descriptors or kernel.specialise or kernel.k_per_launch or asked.tune != "none"
+    carried = kernel.k_loop != "load_first"
+    other = kernel.persistent or kernel.descriptors or kernel.specialise or kernel.k_per_launch or asked.tune != "none"
     rules = {
-        "schedule, loads, warp_specialize, k_per_launch and tune are the Triton kernel's": not on_triton and asks,
+        "schedule, loads, warp_specialize, k_per_launch, k_loop and tune are the Triton kernel's": not on_triton
+        and bool(other or carried),
         "a fused epilogue needs backend triton": asked.fused_epilogue and not on_triton,
         "fused_epilogue needs an epilogue": asked.fused_epilogue and asked.epilogue == "none",
         "warp_specialize needs loads: own_descriptor": kernel.specialise and not kernel.own_descriptors,
         "descriptors go with neither persistent, a fused epilogue nor k_per_launch": kernel.descriptors
         and bool(kernel.persistent or asked.fused_epilogue or kernel.k_per_launch),
+        "k_loop is of the tiled kernel alone: no schedule, loads, k_per_launch, tune, fused epilogue": carried
+        and bool(other or asked.fused_epilogue),
         "k_per_launch goes with no epilogue": kernel.k_per_launch > 0 and asked.epilogue != "none",
         "fp8 and int8 run on backend torch": odd and asked.backend != "torch",
         "backend fastest needs tune: autotune and no epilogue": asked.backend == "fastest"

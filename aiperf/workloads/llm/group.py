@@ -16,8 +16,9 @@ from aiperf.workloads.decoder import caches
 from aiperf.workloads.decoder.model import Shape
 from aiperf.workloads.decoder.offload import Offloaded
 from aiperf.workloads.decoder.pruned import PrunedKv, kept_tokens
+from aiperf.workloads.llm.beside import Arriving
 from aiperf.workloads.llm.kept import KeptContext, ReshardedContext, SentContext
-from aiperf.workloads.llm.requantised import RequantisedKv
+from aiperf.workloads.llm.requantised import ChangedOnce, RequantisedKv
 from aiperf.workloads.shared.seeded import torch_dtype
 
 
@@ -68,6 +69,9 @@ def make_cache(asked: SimpleNamespace, shape: Shape, *, batch: int, tokens: int,
         few = {"bits": asked.kv_bits, "group": asked.kv_group or shape.head_dim}
         if asked.precision == "switched_kv":
             return RequantisedKv(room, **few)
+        if asked.requantise_at:
+            at = asked.prompt_tokens + asked.requantise_at
+            return ChangedOnce(room, **few, at=at, ahead=asked.requantise_ahead)
         rounded = caches.Quantised(room, **few)
         if not asked.kv_recent:
             return rounded
@@ -78,7 +82,7 @@ def make_cache(asked: SimpleNamespace, shape: Shape, *, batch: int, tokens: int,
         )
     kinds: dict[str, Callable[[], caches.Cache]] = {
         "none": caches.Nothing,
-        "contiguous": lambda: caches.Contiguous(room),
+        "contiguous": lambda: (Arriving if asked.arrives == "by_layer" else caches.Contiguous)(room),
         "static": lambda: caches.Static(room),
         "paged": lambda: caches.Paged(room, page=asked.page_tokens, seed=asked.context.seed),
         "offloaded": lambda: Offloaded(room, ahead=asked.host_fetch == "ahead"),

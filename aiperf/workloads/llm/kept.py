@@ -6,18 +6,21 @@ What must not live here: computing them, what to evict.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import torch
 
 from aiperf.workloads.decoder.caches import Contiguous
+from aiperf.workloads.llm.beside import Arriving
 
 _LIMIT = 448.0
 """The largest number of e4m3."""
 
 
 class KeptContext:
-    """A copy of all that ``cache`` holds; in ``path``, or where there is none in host memory, pinned for a GPU."""
+    """A copy of all that ``cache`` holds; in ``path``, or where there is none in host memory, pinned for a GPU. A cache
+    whose layers arrive gets them so."""
 
     def __init__(self, cache: Contiguous, path: Path | None) -> None:
         self._cache, self._path, self._length = cache, path, cache.length
@@ -40,9 +43,17 @@ class KeptContext:
                     if not read:
                         raise OSError(f"{self._path} has {done} of {len(view)} bytes")
                     done += read
+        if isinstance(self._cache, Arriving):
+            layers = range(self._host.shape[1])
+            self._cache.arrive([partial(self._fetch_layer, layer) for layer in layers], length=self._length)
+            return
         if self._host is not self._cache.kv:
             self._cache.kv.copy_(self._host, non_blocking=True)
         self._cache.truncate(self._length)
+
+    def _fetch_layer(self, layer: int) -> None:
+        for into, part in zip(self._cache.kv[:, layer], self._host[:, layer], strict=True):
+            into.copy_(part, non_blocking=True)
 
 
 class SentContext:

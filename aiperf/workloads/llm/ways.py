@@ -14,6 +14,7 @@ import torch
 from aiperf.workloads.decoder import caches, generate, grammar, precision, shallow, speculation
 from aiperf.workloads.decoder.model import Decoder
 from aiperf.workloads.llm.group import Group, make_cache
+from aiperf.workloads.llm.host_masks import HostMasks
 from aiperf.workloads.llm.recovery import Interrupted
 from aiperf.workloads.llm.requantised import KeptIn
 
@@ -147,11 +148,20 @@ class Ways:
         states = grammar.records(asked.fields, seed=asked.context.seed)
         tokens = grammar.vocabulary(self._model.shape.vocab, states, seed=asked.context.seed)
         self.facts |= {"grammar_states": len(states)}
-        if asked.constraint == "compiled":
-            compiled = grammar.CompiledMasks(states, tokens, asked.context.device)
+        if asked.constraint in ("compiled", "host_table"):
+            device, late = asked.context.device, asked.mask_when == "after_pass"
+            compiled = (
+                grammar.CompiledMasks(states, tokens, device)
+                if asked.constraint == "compiled"
+                else HostMasks(states, tokens, device, batch=self._rows(), late=late)
+            )
             self.facts |= {"grammar_table_bytes": compiled.nbytes}
             return compiled
         return grammar.WalkedMasks(states, tokens, asked.context.device, remember=asked.constraint == "remembered")
+
+    def _rows(self) -> int:
+        """Sequences of the largest group."""
+        return max(group.rows.stop - group.rows.start + group.spare for group in self._groups)
 
     def restart(self, prompts: Any) -> None:
         """Other prompts, which the groups' caches hold."""

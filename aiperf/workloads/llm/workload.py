@@ -38,6 +38,8 @@ def generate(
     kv_bits: int = 0,
     kv_group: int = 32,
     kv_recent: int = 0,
+    requantise_at: int = 0,
+    requantise_ahead: int = 0,
     page_tokens: int = 16,
     room_tokens: int = 0,
     window: int = 0,
@@ -50,6 +52,7 @@ def generate(
     decoding: int = 0,
     decoding_in: Literal["own_pass", "same_pass"] = "own_pass",
     context_from: Literal["prefill", "host", "file", "wire", "wire_fp8", "resharded"] = "prefill",
+    arrives: Literal["whole", "by_layer"] = "whole",
     speculation: Literal["none", "ngram", "draft", "self"] = "none",
     draft_tokens: int = 4,
     draft_layers: int = 1,
@@ -58,7 +61,8 @@ def generate(
     text: Literal["random", "repeating"] = "random",
     depth: Literal["full", "exit", "skip"] = "full",
     exit_share: float = 0.5,
-    constraint: Literal["none", "python", "remembered", "compiled"] = "none",
+    constraint: Literal["none", "python", "remembered", "compiled", "host_table"] = "none",
+    mask_when: Literal["beside_pass", "after_pass"] = "beside_pass",
     fields: int = 6,
     precision: Literal["same", "fp8", "fp8_inner", "switched", "switched_kv"] = "same",
     switching: Literal["smoothed", "single"] = "smoothed",
@@ -76,14 +80,17 @@ def generate(
     ``weights: host``, ``host_fetch`` copies a layer's when they are needed (``blocking``) or while the layer before
     computes (``ahead``). A cache in one block has room for ``room_tokens`` a sequence, or what is used if that is more.
     With ``kv_bits`` 8 or 4 a contiguous cache holds codes, with a scale and a minimum for each ``kv_group`` values (0:
-    of a head), and besides the ``kv_recent`` newest tokens as computed.
+    of a head), and besides the ``kv_recent`` newest tokens as computed; or it holds what was computed up to new token
+    ``requantise_at``, and converts all of it then, or from ``requantise_ahead`` tokens earlier on in a stream (on a CPU
+    a thread) beside them.
     ``feed: forced`` follows a given text and gives the logits at each of its positions, with ``show_text`` also what
     was read and kept, for the check ``as_seen``; a contiguous cache then has the ``window`` that the other side is to
     have. ``prefill_chunk`` cuts prompts into pieces; ``decoding`` sequences with 64 tokens each decode one token after
     every piece, or ``decoding_in`` the same pass with it, and what is left of ``new_tokens`` after the last.
 
     ``context_from``: in a prefill, all but the last token's keys and values are read back from host memory or a file
-    that set-up wrote, instead of computed; or sent by another cache on the device through host memory (``wire``), in
+    that set-up wrote, instead of computed; from host memory whole before the pass, or beside it in the order in which
+    its layers use them (``arrives``); or sent by another cache on the device through host memory (``wire``), in
     fp8 with one scale (``wire_fp8``); or put in order from the halves that two workers, each with half of the heads,
     left on this device token by token (``resharded``).
 
@@ -106,7 +113,9 @@ def generate(
     ``depth: skip`` decodes with ``draft_layers`` alone; ``exit`` leaves after the first ``draft_layers`` where the
     choice is clearer than a margin, which set-up finds so that ``exit_share`` of the text's tokens do. ``constraint``
     allows tokens of a JSON grammar of ``fields`` fields: ``python`` walks every token through an automaton at each
-    step, ``remembered`` once for each state that is met, ``compiled`` looks a table up. ``graph: per_size`` replays
+    step, ``remembered`` once for each state that is met, ``compiled`` looks a table up, and ``host_table`` one in host
+    memory, whose rows it moves to the device: while the pass over the newest tokens runs, or when it has ended
+    (``mask_when``). ``graph: per_size`` replays
     each decoding step as a CUDA graph (kv static), captured in set-up; ``lazy`` captures it in each iteration when its
     batch comes. Batches are padded to the next of ``buckets``. ``precision`` decodes with the matrices of all layers in
     fp8, of all but the first and the last (``fp8_inner``), or ``switched`` to it: from where the smoothed margin of
@@ -222,6 +231,11 @@ def _check_cache(asked: SimpleNamespace) -> None:
     head = PRESETS[asked.model].head_dim
     if asked.kv_bits and (asked.kv_group < 0 or head % (asked.kv_group or head) or asked.kv_recent < 0):
         raise ValueError(f"kv_group must be 0 or divide the {head} values of a head; kv_recent must not be negative")
+    if not 0 <= asked.requantise_ahead <= asked.requantise_at < max(asked.new_tokens, 1):
+        raise ValueError("requantise_at must be from 0 to below new_tokens, requantise_ahead from 0 to requantise_at")
+    once = asked.kv_bits and asked.phase == "decode" and not asked.kv_recent and asked.precision == "same"
+    if asked.requantise_at and not once:
+        raise ValueError("requantise_at needs phase decode, kv_bits without kv_recent, and precision same")
     told = asked.show_text and asked.kv == "contiguous"  # for the check, which knows it from there
     if asked.window < 0 or (not told and (asked.window > 0) != (asked.kv == "windowed")):
         raise ValueError(f"kv windowed needs a window of 1 or more, and only it has one; window is {asked.window}")
@@ -239,6 +253,8 @@ def _check_cache(asked: SimpleNamespace) -> None:
         raise ValueError(
             "context_from needs phase prefill, kv contiguous as computed, 2 or more prompt_tokens, no decoding"
         )
+    if asked.arrives == "by_layer" and asked.context_from != "host":
+        raise ValueError("arrives by_layer needs context_from host")
 
 
 def _check_ways(asked: SimpleNamespace) -> None:
@@ -264,6 +280,8 @@ def _check_ways(asked: SimpleNamespace) -> None:
         asked.speculation != "none" or asked.feed != "greedy" or asked.kv in ("none", "static")
     ):
         raise ValueError("constraint needs feed greedy, no speculation, and kv contiguous, paged or windowed")
+    if asked.mask_when == "after_pass" and asked.constraint != "host_table":
+        raise ValueError("mask_when after_pass needs constraint host_table")
 
 
 def _work(asked: SimpleNamespace) -> Work:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -26,12 +26,14 @@ def graphs(
     seq: int = 64,
     dtype: Literal["float32", "bfloat16"] = "float32",
     pool: Literal["none", "private", "shared"] = "private",
+    padded: bool = False,
 ) -> Workload:
     """A forward pass of a random-weight transformer over ``seq`` tokens for each batch size of ``sizes``, largest
     first, each keeping its prediction for the last position.
 
     The passes are CUDA graphs that are replayed one after the other: each with a ``private`` memory pool, or captured
-    from the largest to the smallest into one ``shared`` pool; ``none`` captures nothing. FLOPs as in model.step; items:
+    from the largest to the smallest into one ``shared`` pool; ``none`` captures nothing. ``padded``: there is one pass,
+    of the largest size, and smaller batches are filled up with zeros. FLOPs as in model.step, of true samples; items:
     tokens. Source: AI Systems Performance Engineering, chapter 13.
     """
     if model not in models.TRANSFORMERS:
@@ -49,8 +51,13 @@ def graphs(
         with torch.inference_mode():
             held[size].copy_(module(task.batch[:size])[:, -1])
 
-    calls: list[Call] = [partial(one, size) for size in sorted(sizes, reverse=True)]
-    replays = calls if pool == "none" else captured(calls, shared=pool == "shared")
+    def ready(calls: list[Call]) -> list[Call]:
+        return calls if pool == "none" else captured(calls, shared=pool == "shared")
+
+    if padded:
+        replays = _padded(module, task.batch, held, ready)
+    else:
+        replays = ready([partial(one, size) for size in sorted(sizes, reverse=True)])
 
     def step() -> None:
         for replay in replays:
@@ -64,8 +71,28 @@ def graphs(
         inputs=lambda: {"batch": task.batch},
         redraw=task.redraw,
         counters=lambda: {"passes": float(len(sizes))},
-        facts={"parameters": task.parameters, "pool": pool},
+        facts={"parameters": task.parameters, "pool": pool, "passes_made": 1 if padded else len(sizes)},
     )
+
+
+def _padded(module: Any, batch: Any, held: dict[int, Any], ready: Callable[[list[Call]], list[Call]]) -> list[Call]:
+    """A call for each size of ``held``, the largest first: its samples of ``batch`` go through the one pass that
+    ``ready`` prepares for all of it."""
+    filled, whole = torch.zeros_like(batch), torch.zeros_like(held[max(held)])
+
+    def largest() -> None:
+        with torch.inference_mode():
+            whole.copy_(module(filled)[:, -1])
+
+    (run,) = ready([largest])
+
+    def one(size: int) -> None:
+        filled[:size].copy_(batch[:size])
+        filled[size:].zero_()
+        run()
+        held[size].copy_(whole[:size])
+
+    return [partial(one, size) for size in sorted(held, reverse=True)]
 
 
 def captured(calls: Sequence[Call], *, shared: bool) -> list[Call]:

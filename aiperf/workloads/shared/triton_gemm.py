@@ -131,6 +131,42 @@ def _persistent(  # type: ignore[no-untyped-def]
 
 
 @jit
+def _tile_of(at, inside):  # type: ignore[no-untyped-def]
+    return tl.load(at, mask=inside, other=0.0)
+
+
+@jit
+def _carried(  # type: ignore[no-untyped-def]
+    a, b, c, m, n, k, am, ak, bk, bn, cm, cn,
+    block_m: tl.constexpr, block_n: tl.constexpr, block_k: tl.constexpr, group_m: tl.constexpr,
+    precision: tl.constexpr, prefetch: tl.constexpr,
+):  # fmt: skip
+    tile_m, tile_n = _place(tl.program_id(0), m, n, block_m, block_n, group_m)
+    rows = tile_m * block_m + tl.arange(0, block_m)
+    columns = tile_n * block_n + tl.arange(0, block_n)
+    inner = tl.arange(0, block_k)
+    a_at = a + (rows % m)[:, None] * am + inner[None, :] * ak
+    b_at = b + inner[:, None] * bk + (columns % n)[None, :] * bn
+    x = _tile_of(a_at, inner[None, :] < k)
+    y = _tile_of(b_at, inner[:, None] < k)
+    total = tl.zeros((block_m, block_n), dtype=tl.float32)
+    for done in range(block_k, k + block_k, block_k):
+        a_at += block_k * ak
+        b_at += block_k * bk
+        if prefetch:
+            next_x = _tile_of(a_at, inner[None, :] < k - done)
+            next_y = _tile_of(b_at, inner[:, None] < k - done)
+            total = tl.dot(x, y, total, input_precision=precision)
+            x, y = next_x, next_y
+        else:
+            total = tl.dot(x, y, total, input_precision=precision)
+            x = _tile_of(a_at, inner[None, :] < k - done)
+            y = _tile_of(b_at, inner[:, None] < k - done)
+    inside = (rows[:, None] < m) & (columns[None, :] < n)
+    tl.store(c + rows[:, None] * cm + columns[None, :] * cn, total.to(c.dtype.element_ty), mask=inside)
+
+
+@jit
 def _by_descriptors(  # type: ignore[no-untyped-def]
     a, b, c, m, n, k, cm,
     block_m: tl.constexpr, block_n: tl.constexpr, block_k: tl.constexpr, group_m: tl.constexpr,
@@ -184,6 +220,9 @@ class Kernel:
     precision: str = "ieee"
     k_per_launch: int = 0
     """Inner elements a launch sums up, adding to what the launch before wrote; 0 takes them all in one launch."""
+    k_loop: str = "load_first"
+    """Its turns: load a tile, then multiply it; or multiply the tile that was loaded before and load the next one over
+    it (``overwrite``), or load the next one beside it first (``prefetch``)."""
 
 
 def _grid(m: int, n: int, *, persistent: bool) -> Callable[[dict[str, Any]], tuple[int]]:
@@ -217,6 +256,8 @@ def product(a: Any, b: Any, c: Any, bias: Any, *, kernel: Kernel) -> Callable[[]
     [k, n], c [m, n], all strided; descriptors take contiguous ones with rows of 16-byte multiples."""
     if kernel.descriptors:
         return (_describing_product if kernel.own_descriptors else _descriptor_product)(a, b, c, kernel=kernel)
+    if kernel.k_loop != "load_first":
+        return _carried_product(a, b, c, kernel=kernel)
     body = _persistent if kernel.persistent else _tiled
     grid = _grid(a.shape[0], b.shape[1], persistent=kernel.persistent)
     chunk = kernel.k_per_launch or a.shape[1]
@@ -255,6 +296,13 @@ def _interpreter_multiplies_bf16() -> bool:
     out = torch.empty((16, 16))
     product(ones, ones, out, None, kernel=Kernel(Config(16, 16, 16)))()
     return bool((out == ones.shape[1]).all())
+
+
+def _carried_product(a: Any, b: Any, c: Any, *, kernel: Kernel) -> Callable[[], Any]:
+    grid = _grid(a.shape[0], b.shape[1], persistent=False)
+    shape = (a.shape[0], b.shape[1], a.shape[1], *a.stride(), *b.stride(), *c.stride())
+    how = {"precision": kernel.precision, "prefetch": kernel.k_loop == "prefetch"}
+    return lambda: _carried[grid](a, b, c, *shape, **kernel.config.meta(), **how)
 
 
 def _descriptor_product(a: Any, b: Any, c: Any, *, kernel: Kernel) -> Callable[[], Any]:
