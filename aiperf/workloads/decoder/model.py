@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from aiperf.workloads.decoder.caches import Cache
-from aiperf.workloads.decoder.precision import Rounded, linear
+from aiperf.workloads.decoder.precision import Rounded, halves, linear
 from aiperf.workloads.shared.seeded import draw_on_device
 
 _EPS = 1e-5
@@ -183,7 +183,7 @@ class Decoder:
 
     def _fed_forward(self, x: Any, index: int) -> Any:
         layer = self.layers[index]
-        gate, up = linear(self._normed(x, layer.mlp_norm), layer.gate_up).chunk(2, dim=-1)
+        gate, up = halves(self._normed(x, layer.mlp_norm), layer.gate_up)
         return x + linear(F.silu(gate) * up, layer.down)
 
     def keep_only(self, x: Any, spot: Spot, start: int, stop: int) -> None:
@@ -228,8 +228,10 @@ class Decoder:
 def _rotated(x: Any, cos: Any, sin: Any) -> Any:
     """Rotary positions: pairs of values half a head apart turned by an angle that grows with the position. ``sin`` has
     the sign of each half."""
-    first, second = x.chunk(2, dim=-1)
-    return torch.addcmul(x * cos, torch.cat((second, first), dim=-1), sin)
+    half, turned = x.shape[-1] // 2, x * cos
+    turned[..., :half].addcmul_(x[..., half:], sin[..., :half])
+    turned[..., half:].addcmul_(x[..., :half], sin[..., half:])
+    return turned
 
 
 def draw(

@@ -39,6 +39,12 @@ def linear(x: Any, weight: Any) -> Any:
     return y.unflatten(0, x.shape[:-1])
 
 
+def halves(x: Any, weight: Any) -> Any:
+    """Both halves of ``linear``; of many tokens each in one block, which what follows then passes twice as fast."""
+    one = isinstance(weight, Rounded) or x.shape[-2] == 1
+    return linear(x, weight).chunk(2, dim=-1) if one else [F.linear(x, half) for half in weight.chunk(2)]
+
+
 class Forward(Protocol):
     """What a token goes through: a model, or a captured step of one."""
 
