@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from aiperf.host.placement import place
+from aiperf.host.probes.reader import HostReader
 from aiperf.recipes import cpu_choice
 
 
@@ -16,4 +17,5 @@ def _a_short_look_for_quiet_cpus() -> Iterator[None]:
     """Which CPUs are quiet is looked for in each session, for a third of a second unless it is shortened."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cpu_choice, "place", functools.partial(place, probe_seconds=0.01))
+        patch.setattr(HostReader, "readings", 2)
         yield
