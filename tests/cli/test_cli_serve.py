@@ -88,9 +88,9 @@ def test_what_makes_the_numbers_worthless_makes_the_verdict_invalid(
 
 
 def test_a_client_that_cannot_keep_its_schedule_makes_the_verdict_invalid_after_three_pairs(user: User) -> None:
-    path = written(user, "rushed", before="--slots 500", after="--slots 500")
+    path = written(user, "rushed", before="--slots 900", after="--slots 900")
     text = (user.folder / "rushed.yaml").read_text(encoding="utf-8")
-    user.write("rushed.yaml", text.replace("rate: 40, requests: 16", "rate: 900000, requests: 400"))
+    user.write("rushed.yaml", text.replace("rate: 40, requests: 16", "rate: 900000, requests: 800"))
     done = user.runs(path)
     assert done.code == 5, done.out + done.err
     record = user.record("rushed")
