@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 
 from aiperf.analysis.limits import judged
-from aiperf.analysis.metrics import compared_metric
+from aiperf.analysis.metrics import METRICS, compared_metric
 from aiperf.analysis.notes import note_sentence
 from aiperf.records import CheckResult, Comparison, Limit, Note, Word
 from aiperf.units import format_percent, format_rate, signed, significant
@@ -87,10 +87,12 @@ def too_few(comparison: Comparison, fewest: int) -> str:
 def odd_spread(comparison: Comparison, *, same: bool) -> str:
     """Inconclusive: the pairs do not scatter as an interval assumes."""
     if same:
-        return (
-            f"the ratio is exactly {times(comparison.ratio)} in all {comparison.pairs} pairs: "
+        why = (
             "the clock does not resolve this time; time more iterations per sample"
+            if comparison.metric in METRICS
+            else "these times are given with too few digits to show their scatter; give more"
         )
+        return f"the ratio is exactly {times(comparison.ratio)} in all {comparison.pairs} pairs: {why}"
     return (
         f"the {comparison.pairs} pairs fall into two groups, and an interval from so few pairs is not reliable: "
         f"{change_interval(comparison)}; at least 10 pairs are needed"

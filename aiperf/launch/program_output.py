@@ -21,6 +21,7 @@ _ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
 _TAIL_BYTES, _TAIL_LINES = 8192, 20
 _SHOWN_LINE = 200
+_LAST_WORDS = 80
 _SHOWN_CHANGE = 40
 
 
@@ -56,7 +57,13 @@ def read_values(metrics: Sequence[ProgramMetric], out: bytes, err: bytes) -> dic
     for text in (out, err):
         open_ = [metric for metric in asked if metric.name not in found]
         found |= _last(open_, text) if open_ else {}
-    return {metric.name: _number(metric, found.get(metric.name)) for metric in asked}
+    for metric in asked:
+        if metric.name not in found:
+            said = f'its last line is "{words}"' if (words := _last_words(out, err)) else "it printed nothing"
+            raise NoValue(
+                f"it printed no line for the metric {metric.name}: {_wanted(metric)} was expected, and {said}"
+            )
+    return {metric.name: _number(metric, found[metric.name]) for metric in asked}
 
 
 def last_line(metrics: Sequence[ProgramMetric], out: bytes) -> str:
@@ -98,6 +105,13 @@ def _last(metrics: Sequence[ProgramMetric], out: bytes) -> dict[str, str]:
     return found
 
 
+def _last_words(out: bytes, err: bytes) -> str:
+    """The last line of a run's standard output, or of its standard error where the other is empty; shortened."""
+    lines = (_ESCAPE.sub("", line).strip() for text in (out, err) for line in reversed(_lines(text[-_TAIL_BYTES:])))
+    words = "".join(c for c in next(filter(None, lines), "") if c.isprintable())
+    return words[:_LAST_WORDS] + "…" * (len(words) > _LAST_WORDS)
+
+
 def _lines(out: bytes) -> list[str]:
     # A progress bar's carriage returns end lines, too.
     return re.split(r"[\r\n]+", out.decode("utf-8", errors="replace"))
@@ -129,15 +143,16 @@ def _of_json(path: str, line: str) -> list[str]:
     return [str(value)]
 
 
-def _number(metric: ProgramMetric, text: str | None) -> float:
-    what = f'a line that matches "{metric.pattern}"' if metric.pattern else f"a line of JSON that has {metric.path}"
-    if text is None:
-        raise NoValue(f"it printed no line for the metric {metric.name}: {what} was expected")
+def _wanted(metric: ProgramMetric) -> str:
+    return f'a line that matches "{metric.pattern}"' if metric.pattern else f"a line of JSON that has {metric.path}"
+
+
+def _number(metric: ProgramMetric, text: str) -> float:
     plain = text.strip().replace(",", "") if _THOUSANDS.fullmatch(text.strip()) else text.strip()
     try:
         value = float(plain) * metric.factor
     except ValueError:
-        raise NoValue(f'"{text}", printed for the metric {metric.name}, is not a number ({what})') from None
+        raise NoValue(f'"{text}", printed for the metric {metric.name}, is not a number ({_wanted(metric)})') from None
     if not (math.isfinite(value) and value > 0):
         raise NoValue(f"{metric.name} is {text}: only numbers above 0 have a ratio")
     return value

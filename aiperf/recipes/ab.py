@@ -289,12 +289,12 @@ def _gpus(programs: Programs, host: HostFacts, faults: list[Fault]) -> int:
     wanted = max(programs.gpus, int(by_gpu))
     if wanted > len(host.gpus):
         why = f" ({host.gpu_problem})" if host.gpu_problem else ""
-        flag, what = (
-            ("--gpus", f"asks for {wanted} GPU{'' if wanted == 1 else 's'}")
+        fewer = "Use fewer, or run" if host.gpus else "Run"
+        flag, what, hint = (
+            ("--gpus", f"asks for {wanted} GPU{'' if wanted == 1 else 's'}", f"{fewer} on a host that has them.")
             if programs.gpus
-            else ("--clock", "gpu needs a GPU")
+            else ("--clock", "gpu needs a GPU", "Run on a host that has one.")
         )
-        hint = "Use fewer, or run on a host that has them."
         faults.append(Fault(flag, f"{what}; this host has {len(host.gpus)}{why}.", hint))
     return wanted
 

@@ -45,6 +45,8 @@ def typed_metrics(texts: Sequence[str], better: Sequence[str]) -> tuple[ProgramM
         raise InvalidValue(what, "Give it once for all, or once for each in their order.")
     each = list(better) * (len(texts) if len(better) == 1 else 1) or [""] * len(texts)
     found = tuple(typed_metric(text, better=one) for text, one in zip(texts, each, strict=True))
+    if len(better) == 1 < len(texts):
+        _check_for_all(texts, found)
     names = [metric.name for metric in found]
     if twice := next((name for name in names if names.count(name) > 1), ""):
         paths = all(metric.path for metric in found if metric.name == twice)
@@ -52,6 +54,21 @@ def typed_metrics(texts: Sequence[str], better: Sequence[str]) -> tuple[ProgramM
         hint = named if paths else f"Name the group of one: {_named(twice + '_2')}."
         raise InvalidValue(f"two metrics are called {twice}.", hint)
     return found
+
+
+def _check_for_all(texts: Sequence[str], found: Sequence[ProgramMetric]) -> None:
+    """One direction for all must not turn round a rate, a time or a size that stands among others."""
+    for text, metric in zip(texts, found, strict=True):
+        if (own := _own_direction(text)) and own != metric.better:
+            what = f"one --better {metric.better} for all would turn {metric.name} round: by its unit {own} is better."
+            raise InvalidValue(what, "Give --better once for each, in their order.")
+
+
+def _own_direction(text: str) -> str:
+    try:
+        return typed_metric(text).better
+    except InvalidValue:
+        return ""
 
 
 def typed_metric(text: str, *, better: str = "") -> ProgramMetric:

@@ -257,6 +257,16 @@ def test_an_unbounded_interval_reads_as_one():
     assert "can detect a difference of ∞; more pairs are unlikely to decide it" in sentence
 
 
+def test_times_of_a_programs_own_that_never_differ_have_too_few_digits():
+    printed = replace(build(2.0, 2.0, 2.0, sd=0.0), metric="took")
+    found = decide(printed, threshold=0.02)
+    assert (found.word, found.reason) == ("inconclusive", "no_spread")
+    assert found.sentence == (
+        "the ratio is exactly 2.00× in all 12 pairs: these times are given with too few digits to show their scatter; "
+        "give more"
+    )
+
+
 def test_identical_times_on_both_sides_are_not_called_equivalent():
     pairs = make_pairs([0.0] * 6)
     c = compare(pairs, make_case(), metric="time", side="after", against="before", **SETTINGS)

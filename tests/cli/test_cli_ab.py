@@ -120,9 +120,12 @@ def test_columns_and_gpus_reach_the_measurement(here, user, monkeypatch) -> None
     assert asked == [(0, 0.0), (2, ENERGY_SECONDS)]
     told = here(*pair, "--gpus", "3")
     assert told.code == 2
-    assert "--gpus: asks for 3 GPUs; this host has 2." in told.err
+    assert "--gpus: asks for 3 GPUs; this host has 2.\n  Use fewer, or run on a host that has them." in told.err
     assert '"watts"' in here(*pair, "--columns", "watts").err
     assert len(asked) == 2
+    monkeypatch.setattr("aiperf.cli.ab.read_host", lambda: SimpleNamespace(gpus=(), gpu_problem="no driver"))
+    told = here(*pair, "--clock", "gpu")
+    assert told.err == "--clock: gpu needs a GPU; this host has 0 (no driver).\n  Run on a host that has one.\n"
 
 
 def test_more_programs_are_each_compared_with_the_first_alone(user) -> None:

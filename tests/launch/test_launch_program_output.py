@@ -36,6 +36,9 @@ def test_json_is_read_by_path_from_the_last_line_that_has_it():
     ("text", "says"),
     [
         ("", 'printed no line for the metric speed: a line that matches "tokens/s: '),
+        ("", "was expected, and it printed nothing"),
+        ("a\nimages/s: \x1b[32m7\x1b[0m\n\n", 'was expected, and its last line is "images/s: 7"'),
+        ("-" * 99, 'its last line is "' + "-" * 80 + '…"'),
         ("tokens/s: fast", '"fast", printed for the metric speed, is not a number'),
         ("tokens/s: 0", "speed is 0: only numbers above 0 have a ratio"),
         ("tokens/s: -3", "speed is -3: only numbers"),
@@ -47,6 +50,11 @@ def test_a_run_without_a_number_says_which_and_why(text, says):
     with pytest.raises(NoValue) as caught:
         read_values([SPEED], text.encode(), b"")
     assert says in str(caught.value)
+
+
+def test_who_prints_to_standard_error_alone_is_told_its_last_line():
+    with pytest.raises(NoValue, match='its last line is "done"'):
+        read_values([SPEED], b"\n", b"step 1\ndone\n")
 
 
 def test_ranges_are_not_looked_for_in_what_is_printed():

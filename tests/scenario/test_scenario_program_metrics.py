@@ -58,6 +58,10 @@ def test_directions_go_with_metrics_one_by_one_or_one_for_all():
     for better, says in ((["lower"] * 3, "3 times for 2"), (["up"], '"up" is not allowed')):
         with pytest.raises(InvalidValue, match=says):
             typed_metrics(losses, better)
+    with pytest.raises(InvalidValue, match="one --better higher for all would turn p99_ms round: by its unit lower is"):
+        typed_metrics(["tokens/s: ([0-9.]+)", "json:p99_ms"], ["higher"])
+    both = typed_metrics(["tokens/s: ([0-9.]+)", "json:p99_ms"], ["higher", "higher"])
+    assert [m.better for m in both] == ["higher", "higher"]
     with pytest.raises(InvalidValue, match="two metrics are called train_loss"):
         typed_metrics([losses[0], losses[0]], ["lower"])
     with pytest.raises(InvalidValue) as caught:
