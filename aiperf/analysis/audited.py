@@ -26,6 +26,9 @@ SHARE = 0.25
 """Of the base side's plain step, which the excess must be above: less cannot make a verdict."""
 FLOORS = {"wall_s": 20e-6, "device_s": 5e-6}
 """Field of Sample -> seconds that the excess must be above: what a first call in cold caches costs any step."""
+TIMES_OTHER, OTHER_S = 4.0, 200e-6
+"""Times the excess of the other sides, up to so many seconds of the wall clock, that an excess must be above as well: a
+first call of a step of microseconds takes a hundred times as long on a busy host, whichever side's it is."""
 
 
 def reuse_note(pairs: Sequence[Pair], case: Case, side: str) -> Note | None:
@@ -36,17 +39,29 @@ def reuse_note(pairs: Sequence[Pair], case: Case, side: str) -> Note | None:
         return None
     used = valid(pairs)
     field = reading(used, case, metric=DEFAULT_METRIC).field if used else ""
-    times = [t for t in (_times(pair, side, case.sides[0].name, field) for pair in used) if t is not None]
+    base = case.sides[0].name
+    times = [t for t in (_times(pair, side, base, field) for pair in used) if t is not None]
     if len(times) < FEWEST_PAIRS:
         return None
     known = [s for pair in used for run in pair.runs if run.side == side for s in run.cold_s or run.again_s]
     ratios = [fresh / _single_call(plain, known) for fresh, plain, _ in times]
     if min(ratios) <= (LEAST if statistics.median(ratios) > TYPICAL else SURELY):
         return None
-    fresh, plain, base = (statistics.median(column) for column in zip(*times, strict=True))
-    if fresh - _single_call(plain, known) <= max(FLOORS[field], SHARE * base):
+    fresh, plain, against = (statistics.median(column) for column in zip(*times, strict=True))
+    floor = max(FLOORS[field], SHARE * against)
+    if field == "wall_s":
+        floor = max(
+            floor, min(OTHER_S, TIMES_OTHER * _excess_of_others(used, side, [s.name for s in case.sides], field))
+        )
+    if fresh - _single_call(plain, known) <= floor:
         return None
     return Note("audit_time", {"side": side, "fresh_s": fresh, "repeated_s": plain})
+
+
+def _excess_of_others(pairs: Sequence[Pair], side: str, names: Sequence[str], field: str) -> float:
+    """Seconds that an audit of another side takes above its plain iteration: a median over pairs and sides."""
+    found = [t for pair in pairs for other in names if other != side and (t := _times(pair, other, other, field))]
+    return statistics.median(fresh - plain for fresh, plain, _ in found) if found else 0.0
 
 
 def _single_call(plain: float, known: Sequence[float]) -> float:

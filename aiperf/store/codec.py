@@ -190,7 +190,7 @@ def _dataclass(kind: type[Any]) -> Decoder:
                 if type(item := own[name]) is not plain:
                     own[name] = _inside(decoder, item, f".{name}")
             return made
-        for name in required - value.keys():
+        for name in (name for name, _, _ in parts if name in required and name not in value):
             raise _Misfit(f"has no {name}")
         there = [part for part in parts if part[0] in value]
         return kind(**{name: _inside(decoder, value[name], f".{name}") for name, _, decoder in there})

@@ -55,6 +55,7 @@ def test_the_base_side_is_judged_too():
     ("plain", "fresh"),
     [
         pytest.param({"before": 2e-6, "after": 2e-6}, {"before": 18e-6, "after": 18e-6}, id="near-empty"),
+        pytest.param({"before": 5e-7, "after": 1.6e-6}, {"before": 4e-5, "after": 1.2e-4}, id="busy-host"),
         pytest.param({"before": 1e-1, "after": 1e-3}, {"before": 1e-1, "after": 2e-2}, id="cannot-matter"),
         pytest.param({"before": 1e-3, "after": 1e-3}, {"before": 3.9e-3, "after": 3.9e-3}, id="cold-caches"),
         pytest.param({"before": 1e-3, "after": 1e-3}, {"after": (1e-3, 9e-2, 9e-2, 1e-3, 1e-3, 1e-3)}, id="host"),
