@@ -36,6 +36,8 @@ ONLY_PARSED = {
     "run NAME": "half a minute with the standard precision; tests/cli/test_cli_run.py runs it",
     "doctor --all --checklist --diff A B": "needs two saved reports; tests/cli/test_cli_doctor.py has them",
     "run one-by-one-vs-continuous-batching": "minutes; tests/cli/test_cli_serve.py runs a pair of small servers",
+    "run ./load.yaml": "needs vLLM and a GPU; tests/cli/test_cli_serve.py runs a pair of small servers",
+    "run ./load.yaml --dry-run": "the same",
     "run NAME --columns cost --cost FILE": "half a minute; tests/report/test_report_extra_columns.py has the column",
     "run ./load.yaml": "ten minutes and two servers; tests/cli/test_cli_serve.py runs a pair of small ones",
     "run ./load.yaml --dry-run": "needs that file; tests/plan/test_plan_estimate.py has the seconds of loads",
