@@ -58,7 +58,8 @@ LADDERS = (
     "several (a sweep), or the last side if it names none. It is compared with the first side unless the citation "
     "names another. "
     "Where a scenario expects a gain of some of the named cases and none of others, the others reproduce the row by "
-    "the verdict that is expected of them, on every side that is named."
+    "the verdict that is expected of them, on every side that is named. "
+    "A case is answered by its newest record; for a row that needs a GPU, by the newest that ran on one, if any did."
 )
 GOOD: tuple[Answer, ...] = ("reproduced", "stronger")
 _GAIN = ("", "improved")
@@ -81,6 +82,10 @@ class Measured(ComparisonRow):
     """Its side is the last one of the case."""
     run: str = ""
     scenario_hash: str = ""
+    gpu: bool = False
+    """The case ran on a GPU."""
+    newest: bool = True
+    """No record of its case is newer; of those with a GPU and those without, one each is told."""
 
 
 @dataclass(frozen=True)
@@ -171,6 +176,7 @@ def _answered(row: BookRow, citing: Sequence[Cited], by_scenario: Mapping[str, S
     names, differs = tuple(c.scenario for c in citing), _differs(row, citing)
     citations = {c.scenario: c.named.get(row.id, Citation(row.id)) for c in citing}
     about = [found for name in names for found in by_scenario.get(name, ()) if _answers(citations[name], found)]
+    about = _of_its_machine(row, about)
     about = _of_its_kind(row, [_expected(citations[found.scenario], found) for found in about])
     controls = {name for name in names if _is_control(row, citations[name])}
     controls -= {found.scenario for found in about if found.expect in _GAIN}
@@ -248,6 +254,14 @@ def _differs(row: BookRow, citing: Sequence[Cited]) -> tuple[str, ...]:
     """What each citation does not cover, with its scenario where there are several."""
     stated = [(c.scenario, c.named[row.id].differs) for c in citing if row.id in c.named]
     return tuple(f"{name}: {text}" if len(citing) > 1 else text for name, text in stated if text)
+
+
+def _of_its_machine(row: BookRow, about: Sequence[Measured]) -> list[Measured]:
+    """What was told of one record of each case: the newest, or of a row that needs a GPU the newest with one. A CPU's
+    record, however new, says little of a claim about a GPU."""
+    wanted = row.lane.startswith("gpu") or bool(row.needs.get("gpus"))
+    with_gpu = {found.case for found in about if found.gpu} if wanted else set()
+    return [found for found in about if (found.gpu if found.case in with_gpu else found.newest)]
 
 
 def _of_its_kind(row: BookRow, about: Sequence[Measured]) -> list[Measured]:

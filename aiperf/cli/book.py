@@ -47,7 +47,8 @@ def book(
 
     A row is judged by the cases that the citations name, all together, and by the side that they name; if one names
     several sides (a sweep), by the best of them; if it names none, by the last side. Rows about memory, accuracy or a
-    reading are judged by what their scenario judges, not by time.
+    reading are judged by what their scenario judges, not by time. A row that needs a GPU is judged by the newest record
+    with a GPU, if there is one; every other row by the newest.
     """
     refuse_page_in(form, html=html, output=output)
     rows, host = load_book(chapters), read_host()

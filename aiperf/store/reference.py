@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -83,20 +84,21 @@ def measured_entries(results: Path, *, scenarios: Sequence[str] = ()) -> tuple[t
 
 
 def newest_measured(results: Path, *, host_id: str) -> tuple[tuple[Measured, ...], tuple[Damaged, ...]]:
-    """Headlines of the newest record of every case: of this host, else of a reference run; and what is damaged.
+    """Headlines of the newest record of every case, and of the newest that ran on a GPU where that is another one: of
+    this host, else of a reference run; and what is damaged.
 
     Every side is shown against each that it was compared with: the first one and the one before it. Gated commits,
     calibration sessions and other tools' numbers are no measurement of a scenario and are left out.
     """
     own, references = entries(results), entries(reference_folder(results))
-    newest: dict[str, tuple[Entry, bool]] = {}
-    for entry in filter(_counts, references.entries):
-        newest[entry.record.case.id] = (entry, False)
-    for entry in filter(_counts, own.entries):
-        if entry.record.host_id == host_id:
-            newest[entry.record.case.id] = (entry, True)
-    found = tuple(m for entry, here in newest.values() for m in _told(entry.run, entry.record, here=here))
-    return found, (*own.damaged, *references.damaged)
+    kept = [(entry, False) for entry in references.entries if _counts(entry)]
+    kept += [(entry, True) for entry in own.entries if _counts(entry) and entry.record.host_id == host_id]
+    newest = {entry.record.case.id: (entry, here) for entry, here in kept}
+    on_gpu = {entry.record.case.id: (entry, here) for entry, here in kept if entry.record.case.needs.gpus}
+    older = (found for case, found in on_gpu.items() if found != newest[case])
+    told = (_told(entry, here=here, newest=True) for entry, here in newest.values())
+    others = (_told(entry, here=here, newest=False) for entry, here in older)
+    return tuple(chain.from_iterable((*told, *others))), (*own.damaged, *references.damaged)
 
 
 def latest_measurements(scenario: str, results: Path) -> tuple[tuple[Measurement, ...], tuple[Damaged, ...]]:
@@ -130,9 +132,9 @@ def _counts(entry: Entry) -> bool:
     return entry.record.status == "measured" and bool(entry.record.results) and not made
 
 
-def _told(run: RunRecord, record: CaseRecord, *, here: bool) -> Iterable[Measured]:
+def _told(entry: Entry, *, here: bool, newest: bool) -> Iterable[Measured]:
     """What a record says by the metric that its scenario judges, of speed, and of the memory of its device."""
-    case = record.case
+    run, record, case = entry.run, entry.record, entry.record.case
     wanted = (case.measure.metric, speed_metric(case), case.memory_metric)
     for result in record.results:
         first = result.against == case.sides[0].name
@@ -146,6 +148,8 @@ def _told(run: RunRecord, record: CaseRecord, *, here: bool) -> Iterable[Measure
                 here=here,
                 run=run.run,
                 scenario_hash=case.scenario_hash,
+                gpu=bool(case.needs.gpus),
+                newest=newest,
             )
 
 

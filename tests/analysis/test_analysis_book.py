@@ -77,6 +77,28 @@ def test_without_a_number_the_expected_verdict_decides() -> None:
     assert case_answer(None, found(0.9, 1.1, "inconclusive")) == "inconclusive"
 
 
+@pytest.mark.parametrize(
+    ("changes", "ratio"),
+    [
+        ({"lane": "gpu1"}, 2.0),
+        ({"needs": {"gpus": 1}}, 2.0),
+        ({"lane": "cpu"}, 0.8),
+        ({"needs": {"libs": ["torch"]}}, 0.8),
+    ],
+)
+def test_a_row_that_needs_a_gpu_is_answered_by_a_record_with_one_however_new_that_of_a_cpu_is(changes, ratio) -> None:
+    older, newer = found(1.9, 2.1, gpu=True, newest=False), found(0.7, 0.9, "regressed")
+    (answered,) = answer_rows([row(**changes)], [Cited("s", ("ch07/a",))], [newer, older])
+    assert answered.cases == 1
+    assert answered.best is not None
+    assert answered.best.ratio == pytest.approx(ratio, abs=0.01)
+
+
+def test_without_a_record_of_a_gpu_a_row_that_needs_one_is_answered_by_that_of_a_cpu() -> None:
+    (answered,) = answer_rows([row(lane="gpu1")], [Cited("s", ("ch07/a",))], [found(1.9, 2.1)])
+    assert answered.answer == "reproduced"
+
+
 CONTROL = found(0.99, 1.01, "equivalent")
 
 

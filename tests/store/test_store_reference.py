@@ -71,6 +71,20 @@ def test_the_newest_record_of_this_host_wins_over_older_ones_and_over_references
     assert {m.host for m in found} == {"a GPU"}
 
 
+def test_beside_a_newer_record_of_a_cpu_the_newest_with_a_gpu_is_told_too(results) -> None:
+    def on(gpus: int, ratio: float) -> CaseRecord:
+        record = cited("copy", ratio=ratio)
+        return replace(record, case=replace(record.case, needs=replace(record.case.needs, gpus=gpus)))
+
+    for hour, (gpus, ratio) in enumerate([(1, 4.0), (1, 3.0), (0, 5.0), (0, 2.0)]):
+        write_run(results / "reference", [on(gpus, ratio)], hour=hour)
+    told = times(newest_measured(results, host_id="elsewhere")[0])
+    assert {(m.ratio, m.gpu, m.newest) for m in told} == {(2.0, False, True), (3.0, True, False)}
+    write_run(results, [on(1, 6.0)], hour=4)
+    told = times(newest_measured(results, host_id="h-1")[0])
+    assert {(m.ratio, m.gpu, m.newest, m.here) for m in told} == {(6.0, True, True, True)}
+
+
 @pytest.fixture
 def results(tmp_path):
     """Results with a folder for references in which there is none: without it the project's own would count."""

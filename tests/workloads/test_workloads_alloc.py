@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 
 from aiperf.workloads.contract import Context, SkipSide
 from aiperf.workloads.memory import allocation as memory
-from aiperf.workloads.memory.sources import Allocation, _CudaMallocAsync, _Kept
+from aiperf.workloads.memory.sources import Allocation, Source, _CudaMallocAsync, _Kept
 
 Sizes = Literal["fixed", "mixed", "growing"]
 _ROW = 128
@@ -140,6 +141,14 @@ def test_kept_blocks_never_overlap_and_come_back(name: str) -> None:
     with pytest.raises(ValueError, match="1000"):
         kept.take(1001, 0)
     assert kept.counters(1, 3)["driver_allocations"] == 0
+
+
+def test_calls_of_cuda_malloc_are_counted_and_not_taken_from_what_was_asked() -> None:
+    source = Source(SimpleNamespace(malloc=lambda size: size, free=lambda address: None))
+    for _ in range(6):
+        source.give(source.take(512, 0), 0)
+    assert source.counters(2, 3)["driver_allocations"] == 3
+    assert source.counters(3, 3)["driver_allocations"] == 2, "a step of these took one less than it was asked for"
 
 
 class PoolRuntime:

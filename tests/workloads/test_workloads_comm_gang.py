@@ -88,8 +88,9 @@ def test_no_more_broadcasts_than_allowed_are_in_flight_and_none_is_left(monkeypa
     monkeypatch.setattr("aiperf.workloads.comm.several.join", lambda *_: "gloo")
     monkeypatch.setattr("torch.distributed.new_group", lambda: object())
     monkeypatch.setattr("torch.distributed.broadcast", ordered)
-    comm.concurrent(Context(world_size=2), count=6, size=64, in_flight=in_flight)
+    workload = comm.concurrent(Context(world_size=2), count=6, size=64, in_flight=in_flight)
     assert (max(seen), len(flying)) == (most, 0)
+    assert workload.counters()["in_flight"] == max(seen)
 
 
 @pytest.mark.parametrize("side", ["library", "send_recv", "chunked"])

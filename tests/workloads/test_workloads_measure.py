@@ -43,7 +43,7 @@ def test_as_many_ranges_are_made_as_were_asked_for(count: int, monkeypatch: pyte
 
     def annotate(part: str, *, domain: str) -> Any:
         made.append(f"{domain}.{part}")
-        return contextlib.nullcontext()
+        return contextlib.ExitStack()
 
     monkeypatch.setattr(nvtx, "annotate", annotate)
     workload = measure.instrument(Context(), steps=2, ranges=count)
@@ -52,6 +52,18 @@ def test_as_many_ranges_are_made_as_were_asked_for(count: int, monkeypatch: pyte
     assert made == expected * 2
     assert workload.counters is not None
     assert workload.counters()["ranges"] == len(made)
+
+
+def test_ranges_that_nvtx_was_told_to_leave_out_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    import contextlib
+
+    import nvtx
+
+    monkeypatch.setattr(nvtx, "annotate", lambda part, *, domain: contextlib.nullcontext())
+    workload = measure.instrument(Context(), steps=1, ranges=4)
+    workload.step()
+    assert workload.counters is not None
+    assert workload.counters()["ranges"] == 0
 
 
 def test_a_clock_around_the_call_tells_how_long_the_call_took() -> None:

@@ -69,7 +69,8 @@ def concurrent(
     """Broadcasts of ``count`` payloads of ``size`` bytes of float32, each in a group of its own, from the ranks in
     turn. At most ``in_flight`` of them run at the same time (0: all): the next one starts when the oldest has ended.
 
-    Both sides first copy the payloads of this rank, inside the timed region. Bytes: all payloads; items: broadcasts.
+    Both sides first copy the payloads of this rank, inside the timed region. Counter ``in_flight``: most at a time that
+    the latest step had begun and not waited for. Bytes: all payloads; items: broadcasts.
     """
     if not 0 <= in_flight <= count:
         raise ValueError(f"in_flight is {in_flight}; it must lie between 0 (all) and count, {count}")
@@ -82,14 +83,19 @@ def concurrent(
     redraw(context.seed)
     out = empty(context, (count, size // 4), torch.float32).zero_()
     rows, sent = list(out.unbind(0)), out[mine]
+    most = 0
 
     def step() -> None:
+        nonlocal most
         sent.copy_(own)
         works: list[Any] = []
+        most = ended = 0
         for number, (row, group) in enumerate(zip(rows, groups, strict=True)):
             if number >= limit:
                 works[number - limit].wait()
+                ended += 1
             works.append(dist.broadcast(row, src=number % ranks, group=group, async_op=True))
+            most = max(most, len(works) - ended)
         for work in works[-limit:]:
             work.wait()
 
@@ -101,7 +107,7 @@ def concurrent(
         outputs=lambda: {"out": out},
         inputs=lambda: {"payload": own},
         redraw=redraw,
-        counters=lambda: {"in_flight": float(limit)},
+        counters=lambda: {"in_flight": float(most)},
         facts={"backend": joined, "ranks": ranks, "groups": count},
     )
 

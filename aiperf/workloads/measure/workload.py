@@ -34,9 +34,11 @@ def instrument(
 
     ``train_step``: forward, backward and SGD of the ``tiny`` transformer, 4 sequences of 64 tokens, the first
     ``ranges`` of four NVTX ranges around its parts (no tool need be attached); outputs are the last loss and the
-    gradients. ``small_kernels``: products of two ``n`` x ``n`` float32 matrices on the GPU, each read by ``timer``:
-    ``wall`` is the host's clock around the call alone, ``wall_synced`` waits before and after, ``events`` are CUDA
-    events read at the end. Counter ``timer_mean_us``: the timer's mean over the latest step. Items: repetitions.
+    gradients. Counter ``ranges``: those that the latest step made, none where ``NVTX_DISABLE`` is set; where no tool
+    listens, newer packages make them and push nothing. ``small_kernels``: products of two ``n`` x ``n`` float32
+    matrices on the GPU, each read by ``timer``: ``wall`` is the host's clock around the call alone, ``wall_synced``
+    waits before and after, ``events`` are CUDA events read at the end. Counter ``timer_mean_us``: the timer's mean over
+    the latest step. Items: repetitions.
     Source: book chapter 13.
     """
     if steps < 1 or n < 1 or not 0 <= ranges <= len(_PARTS):
@@ -52,23 +54,32 @@ def instrument(
     return _kernels(context, steps=steps, timer=timer, n=n)
 
 
-def _range_makers(count: int) -> list[Callable[[], Any]]:
-    """A maker of context managers for each part: NVTX ranges for the first ``count``, nothing for the rest."""
+def _range_makers(count: int, made: list[str]) -> list[Callable[[], Any]]:
+    """A maker of context managers for each part: NVTX ranges for the first ``count``, nothing for the rest. ``made``
+    gets the name of each range that was made."""
     if not count:
         return [contextlib.nullcontext] * len(_PARTS)
     import nvtx
 
-    makers: list[Callable[[], Any]] = [partial(nvtx.annotate, part, domain="train") for part in _PARTS[:count]]
+    def ranged(part: str) -> Any:
+        found = nvtx.annotate(part, domain="train")
+        if not isinstance(found, contextlib.nullcontext):
+            made.append(part)
+        return found
+
+    makers: list[Callable[[], Any]] = [partial(ranged, part) for part in _PARTS[:count]]
     return makers + [contextlib.nullcontext] * (len(_PARTS) - count)
 
 
 def _training(context: Context, *, steps: int, ranges: int) -> Workload:
     task = models.build("tiny", seed=context.seed, device=context.device, batch=4, seq=64)
     optimizer = torch.optim.SGD(task.module.parameters(), lr=_RATE)
-    whole, forward, backward, update = _range_makers(ranges)
+    made: list[str] = []
+    whole, forward, backward, update = _range_makers(ranges, made)
     latest: dict[str, Any] = {}
 
     def step() -> None:
+        made.clear()
         for _ in range(steps):
             with whole():
                 optimizer.zero_grad(set_to_none=True)
@@ -87,7 +98,7 @@ def _training(context: Context, *, steps: int, ranges: int) -> Workload:
         inputs=lambda: {"batch": task.batch, "targets": task.targets},
         redraw=task.redraw,
         reset=models.snapshot(task.module),
-        counters=lambda: {"ranges": float(steps * ranges)},
+        counters=lambda: {"ranges": float(len(made))},
         facts={"ranges": ranges, "threads": torch.get_num_threads()},
     )
 

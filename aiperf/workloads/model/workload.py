@@ -255,7 +255,7 @@ def step(
 
 def _graph_counts(compile: str) -> dict[str, float]:
     """Of this side: another one in the same process may have compiled too."""
-    counts = compiler_counts("graphs", "graph_breaks")
+    counts = compiler_counts("graphs", "graph_breaks", "graph_skips")
     return counts if compile != "none" else dict.fromkeys(counts, 0.0)
 
 
