@@ -39,8 +39,6 @@ ONLY_PARSED = {
     "run ./load.yaml": "needs vLLM and a GPU; tests/cli/test_cli_serve.py runs a pair of small servers",
     "run ./load.yaml --dry-run": "the same",
     "run NAME --columns cost --cost FILE": "half a minute; tests/report/test_report_extra_columns.py has the column",
-    "run ./load.yaml": "ten minutes and two servers; tests/cli/test_cli_serve.py runs a pair of small ones",
-    "run ./load.yaml --dry-run": "needs that file; tests/plan/test_plan_estimate.py has the seconds of loads",
     "run ./my-pair.yaml": "half a minute; tests/cli/test_cli_listing.py runs it",
     "run dataloader-pageable-vs-pinned": "needs a GPU",
     f"ab --name list-or-generator {_SUM} {_SUM}": "half a minute; tests/cli/test_cli_ab.py runs others",
