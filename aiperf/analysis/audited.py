@@ -26,9 +26,10 @@ SHARE = 0.25
 """Of the base side's plain step, which the excess must be above: less cannot make a verdict."""
 FLOORS = {"wall_s": 20e-6, "device_s": 5e-6}
 """Field of Sample -> seconds that the excess must be above: what a first call in cold caches costs any step."""
-TIMES_OTHER, OTHER_S = 4.0, 200e-6
-"""Times the excess of the other sides, up to so many seconds of the wall clock, that an excess must be above as well: a
-first call of a step of microseconds takes a hundred times as long on a busy host, whichever side's it is."""
+TIMES_OTHER, OTHER_S, MICRO_S = 4.0, 200e-6, 20e-6
+"""Where the steps of two sides take less than ``MICRO_S``: times the excess of the other, up to so many seconds of the
+wall clock, that an excess must be above as well: a first call takes a hundred times as long as such a step on a busy
+host, whichever side's it is."""
 
 
 def reuse_note(pairs: Sequence[Pair], case: Case, side: str) -> Note | None:
@@ -49,19 +50,19 @@ def reuse_note(pairs: Sequence[Pair], case: Case, side: str) -> Note | None:
         return None
     fresh, plain, against = (statistics.median(column) for column in zip(*times, strict=True))
     floor = max(FLOORS[field], SHARE * against)
-    if field == "wall_s":
-        floor = max(
-            floor, min(OTHER_S, TIMES_OTHER * _excess_of_others(used, side, [s.name for s in case.sides], field))
-        )
+    if field == "wall_s" and max(plain, against) < MICRO_S:
+        others = [each.name for each in case.sides if each.name != side]
+        floor = max(floor, min(OTHER_S, TIMES_OTHER * _excess(used, others, field)))
     if fresh - _single_call(plain, known) <= floor:
         return None
     return Note("audit_time", {"side": side, "fresh_s": fresh, "repeated_s": plain})
 
 
-def _excess_of_others(pairs: Sequence[Pair], side: str, names: Sequence[str], field: str) -> float:
-    """Seconds that an audit of another side takes above its plain iteration: a median over pairs and sides."""
-    found = [t for pair in pairs for other in names if other != side and (t := _times(pair, other, other, field))]
-    return statistics.median(fresh - plain for fresh, plain, _ in found) if found else 0.0
+def _excess(pairs: Sequence[Pair], sides: Sequence[str], field: str) -> float:
+    """Seconds that audits of those ``sides`` whose steps take less than ``MICRO_S`` take above plain iterations: a
+    median over pairs and sides."""
+    found = [times for pair in pairs for side in sides if (times := _times(pair, side, side, field))]
+    return statistics.median([fresh - plain for fresh, plain, _ in found if plain < MICRO_S] or [0.0])
 
 
 def _single_call(plain: float, known: Sequence[float]) -> float:

@@ -308,7 +308,7 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
         f"{v['side']} is {v['batches']:.3g}x as fast as {v['against']} where many steps are timed together, and "
         f"{v['single']:.3g}x where each is timed by itself: steps overlap, or it does less where nobody looks"
     ),
-    "scheduled_apart": lambda v: f"{v['side']} is not scheduled like the other side: {v['detail']}",
+    "scheduled_apart": lambda v: f"{v['side']} is not scheduled as both sides were: {v['detail']}",
     "stragglers": lambda v: f"processes that {_and(v)} started still ran when it had ended",
     "unverified": _unverified,
     "doubted": _doubted,

@@ -103,13 +103,17 @@ def doubts(pairs: Sequence[Pair], case: Case, *, strict: bool = False) -> tuple[
 
 
 def scheduling_notes(pairs: Sequence[Pair], case: Case) -> Iterator[Note]:
-    """A note on each side that in most pairs gave itself other CPUs or another priority than both sides were given."""
-    used = valid(pairs)
-    for side in (side.name for side in case.sides):
-        told = [next((i for i in pair.incidents if i.side == side and i.kind in _APART), None) for pair in used]
-        found = [incident for incident in told if incident is not None]
-        if len(found) > len(used) / 2:
-            yield Note("scheduled_apart", {"side": side, "detail": found[0].detail, **done_outside(used, side)})
+    """A note on each side that in most pairs gave itself other CPUs or another priority than both sides were given,
+    and another side did not."""
+    used, sides = valid(pairs), [side.name for side in case.sides]
+    for kind in _APART:
+        found = {
+            side: [i.detail for pair in used for i in pair.incidents if (i.side, i.kind) == (side, kind)]
+            for side in sides
+        }
+        apart = [side for side in sides if len(found[side]) > len(used) / 2]
+        for side in apart if len(apart) < len(sides) else ():
+            yield Note("scheduled_apart", {"side": side, "detail": found[side][0], **done_outside(used, side)})
 
 
 def doubted(notes: Sequence[Note], *, winner: str, metric: str) -> Note | None:

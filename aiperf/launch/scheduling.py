@@ -57,11 +57,11 @@ class Bounds:
         for each, former in changed.items():
             with suppress(OSError, ValueError):
                 resource.prlimit(pid, each, former)
-        told = [f"its limit of {_LIMITS[each]}" for each in changed]
-        if self.slack_ns != now.slack_ns:
+        told = [f"the limit {_LIMITS[each]}" for each in changed]
+        if self.slack_ns and now.slack_ns and self.slack_ns != now.slack_ns:
             with suppress(OSError):
                 Path(f"/proc/{pid}/timerslack_ns").write_text(self.slack_ns, encoding="ascii")
-            told.append(f"its timer slack, from {self.slack_ns} to {now.slack_ns} ns")
+            told.append(f"the timer slack (from {self.slack_ns} to {now.slack_ns} ns)")
         return " and ".join(told)
 
 
@@ -130,11 +130,15 @@ class SchedulingWatch:
             for thread, now in _threads(self._pids[side]):
                 if (former := was.get(thread, now)) != now:
                     former.restore(thread)
+                    with suppress(OSError):
+                        was[thread] = Scheduling.of(thread)  # what the kernel did not change back is told once
                     detail = f"{after} changed how {side} is scheduled, which was stopped: from {former} to {now}"
                     self._accuse(after, side, detail)
             for pid, bounds in _bounds(self._pids[side]):
                 if (known := self._bounds[side].get(pid, bounds)) != bounds:
-                    detail = f"{after} changed of {side}, which was stopped: {known.restore(pid, bounds)}"
+                    detail = f"{after} changed {known.restore(pid, bounds)} of {side}, which was stopped"
+                    with suppress(OSError):
+                        self._bounds[side][pid] = Bounds.of(pid)
                     self._accuse(after, side, detail)
 
     def _accuse(self, after: str, side: str, detail: str) -> None:

@@ -181,9 +181,10 @@ def _with_key(plain: Any, path: tuple[str, ...], name: str) -> Any:
 
 def _with_withheld(plain: dict[str, Any]) -> dict[str, Any]:
     """Whether a run was begun with a secret, which until then a word in its place said."""
-    if "argv" not in plain:
+    argv = plain.get("argv")
+    if not isinstance(argv, list):
         return plain
-    return {**plain, "withheld": any("[withheld" in word for word in plain["argv"])}
+    return {**plain, "withheld": any(isinstance(word, str) and "[withheld" in word for word in argv)}
 
 
 STEPS: dict[int, Step] = {

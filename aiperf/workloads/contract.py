@@ -106,8 +106,9 @@ class Workload:
     side counts as better by them."""
     done_outside: str = ""
     """Why ``prepare``, ``inputs`` or ``outputs`` of this side take longer than those of another, set-up does what its
-    first iteration would, or its memory lies in other processes: ``prepare restores the table that a step empties``.
-    Without it no side counts as better by what it saves so."""
+    first iteration would, its memory lies in other processes, or it runs on other CPUs or at another priority than it
+    was given: ``prepare restores the table that a step empties``. Without it no side counts as better by what it saves
+    so."""
     elsewhere: bool = False
     """Whether processes that the workload starts do all the work, a server's: the memory of the side's own process says
     nothing of it then, and is not reported."""

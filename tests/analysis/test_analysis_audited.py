@@ -67,6 +67,21 @@ def test_first_touch_small_gains_and_single_slow_audits_are_no_reuse(plain, fres
     assert [reuse_note(pairs, make_case(), side) for side in plain] == [None, None]
 
 
+@pytest.mark.parametrize(
+    ("plain", "fresh"),
+    [
+        pytest.param({"before": 5e-7, "after": 1.6e-6}, {"before": 4e-5, "after": 4e-4}, id="beyond-any-host"),
+        pytest.param({"before": 3e-4, "after": 5e-6}, {"before": 3.5e-4, "after": 1.8e-4}, id="before-is-no-such-step"),
+        pytest.param({"before": 1.5e-5, "after": 5e-7}, {"before": 1.6e-5, "after": 6e-5}, id="before-is-not-slow"),
+    ],
+)
+def test_a_slow_first_call_of_the_other_side_does_not_excuse_every_step_of_microseconds(plain, fresh):
+    assert reuse_note(pairs_of(plain, fresh), make_case(), "after")
+    turned = {"before": "after", "after": "before"}
+    plain, fresh = ({turned[side]: t for side, t in times.items()} for times in (plain, fresh))
+    assert reuse_note(pairs_of(plain, fresh), make_case(), "before")
+
+
 def test_five_times_in_every_pair_is_reuse_and_in_most_pairs_is_not():
     plain = {"before": 1e-1, "after": 2e-2}
     assert reuse_note(pairs_of(plain, {"after": 1e-1}), make_case(), "after")

@@ -206,9 +206,15 @@ def scheduled(*apart: int, kind: str = "left_cpus", covered: Coverage = Coverage
 def test_no_side_is_called_faster_on_cpus_or_with_a_priority_of_its_own(kind: str) -> None:
     found = conclude(make_case(), scheduled(0, 1, 2, 3, kind=kind), **SETTINGS)[0].verdict
     assert (found.word, found.reason) == ("invalid", "doubted")
-    assert found.sentence.startswith(
-        "after is not scheduled like the other side: threads of it may run on CPU 7; leave"
-    )
+    assert found.sentence.startswith("after is not scheduled as both sides were: threads of it may run on CPU 7; leave")
+
+
+def test_sides_that_are_both_scheduled_otherwise_are_compared() -> None:
+    both = [
+        replace(pair, incidents=tuple(Incident("left_cpus", side, "on CPU 7") for side in SIDES))
+        for pair in scheduled()
+    ]
+    assert conclude(make_case(), both, **SETTINGS)[0].verdict.word == "improved"
 
 
 def test_a_few_pairs_another_kind_or_a_reason_take_no_win() -> None:

@@ -77,7 +77,7 @@ def slack(pid: int) -> None:
     Path(f"/proc/{pid}/timerslack_ns").write_text("50000000", encoding="ascii")
 
 
-@pytest.mark.parametrize(("harm", "what"), [(short_of_files, "its limit of nofile"), (slack, "its timer slack, from ")])
+@pytest.mark.parametrize(("harm", "what"), [(short_of_files, "the limit nofile"), (slack, "the timer slack (from ")])
 def test_limits_and_timers_of_a_stopped_side_are_another_ones_to_change_neither(
     sides: dict[str, tuple[int, ...]], harm: Callable[[int], None], what: str
 ) -> None:

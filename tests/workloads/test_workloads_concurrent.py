@@ -103,7 +103,7 @@ def test_what_a_thread_raises_is_raised_by_the_round_and_the_crew_goes_on() -> N
         ({"jobs": ["infer"], "share": "mps", "thread_percentage": 0}, "from 1 to 100"),
         ({"jobs": ["infer"], "share": "processes", "thread_percentage": 50}, "for share: mps"),
         ({"jobs": ["small"], "rounds": 0}, "1 or more"),
-        ({"jobs": ["small"], "copies": -1}, "are none"),
+        ({"jobs": ["small"], "copies": -1}, "copies are 80000, 20, -1; each must be 1 or more"),
     ],
 )
 def test_an_impossible_sharing_is_refused(given: dict[str, Any], message: str) -> None:

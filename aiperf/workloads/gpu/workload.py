@@ -56,8 +56,8 @@ def concurrent(
     ``thread_percentage`` caps a client of MPS. Items are jobs done. Source: chapters 3 and 11.
     """
     asked = SimpleNamespace(**locals())
-    asked.jobs = jobs = jobs * copies
     _check(asked)
+    asked.jobs = jobs = jobs * copies
     if context.on_gpu and share in ("processes", "mps"):
         return _by_processes(asked)
     context.use_gpu("jobs that share a GPU need a GPU")
