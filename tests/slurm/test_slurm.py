@@ -137,6 +137,7 @@ def test_a_job_that_is_queued_again_goes_on_in_its_own_run_and_finishes(cluster,
     # Once it is queued Slurm lets two minutes pass before it begins again.
     number = asked.stdout.strip()
     until(lambda: cluster.job(number) == "PENDING", 30)
+    time.sleep(10)  # the longest that whoever waits for a job goes without a look
     subprocess.run(["scontrol", "update", f"jobid={number}", "starttime=now"], env=cluster.env, check=True)
     out, err = running.communicate(timeout=100)
     assert running.returncode == 0, out + err
