@@ -182,6 +182,8 @@ def test_an_advantage_that_most_single_steps_show_too_is_not_told(singles: tuple
         ((7e-4, 1e-3), (1e-3, 1e-3), {}, "invalid"),
         ((1e-3, 7e-4), (1e-3, 1e-3), {"done_outside": "a producer works ahead"}, "improved"),
         ((1e-3, 7e-4), (1e-3, 8.4e-4), {}, "improved"),
+        ((1e-3, 7e-4), (1e-3, 9.15e-4), {}, "improved"),
+        ((1e-3, 7e-4), (1e-3, 9.48e-4), {}, "invalid"),
     ],
 )
 def test_strict_mode_refuses_an_advantage_that_hardly_any_single_step_shows_and_nobody_explains(

@@ -12,7 +12,7 @@ from cpu_pairs import audit
 
 from aiperf.workloads.contract import Context
 from aiperf.workloads.decoder import caches
-from aiperf.workloads.llm import beside, requantised
+from aiperf.workloads.llm import beside, host_masks, requantised
 from aiperf.workloads.llm import workload as llm
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -115,6 +115,27 @@ def test_masks_from_host_memory_allow_what_the_table_on_the_device_allows(when):
         for side in (host, late):
             assert all(np.array_equal(value, audit(side, seed=seed)[name]) for name, value in before.items())
         assert not np.array_equal(before["tokens"], audit(free, seed=seed)["tokens"])
+
+
+class _Chosen:
+    """Tokens on a device, for which somebody waits or nobody has yet."""
+
+    waited = False
+
+    def cpu(self):
+        self.waited = True
+        return torch.tensor([1])
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_only_late_masks_wait_for_the_tokens_when_they_are_wanted(late):
+    masks, chosen = host_masks.HostMasks([{"a": 1}, {"b": 0}], ["b", "a"], "cpu", batch=1, late=late), _Chosen()
+    masks.restart(1)
+    assert masks.allowed().tolist() == [[False, True]]
+    masks.take(chosen)
+    assert chosen.waited is not late
+    assert masks.allowed().tolist() == [[True, False]]
+    assert chosen.waited
 
 
 @pytest.mark.parametrize(
