@@ -42,8 +42,9 @@ class HostMasks(CompiledMasks):
 
     def allowed(self) -> Any:
         """A row of the table for each, on its way to the device."""
-        if self._newest is not None:
-            super().take(self._newest.cpu())
+        newest, self._newest = self._newest, None
+        if newest is not None:
+            super().take(newest.cpu())
         rows = self._gathered[: len(self._states)]
         torch.index_select(self._allowed, 0, self._states, out=rows)
         return rows.to(self._device, non_blocking=True)
