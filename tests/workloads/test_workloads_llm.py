@@ -274,6 +274,7 @@ def test_work_is_weights_once_a_pass_plus_what_is_read_of_keys_and_values():
         ({"decoding": 2}, "phase prefill"),
         ({"prefill_chunk": 4, "kv": "none"}, "needs a cache"),
         ({"graph": "per_size"}, "kv static"),
+        ({"compile": "layer"}, "compile needs kv static"),
         ({"kv_bits": 8, "kv_group": 5}, "divide the 32 values"),
         ({"kv_bits": 8, "kv_recent": -1}, "not be negative"),
         ({"kv": "windowed"}, "needs a window"),

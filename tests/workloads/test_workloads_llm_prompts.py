@@ -10,7 +10,7 @@ from cpu_pairs import audit
 
 from aiperf.workloads.contract import Context
 from aiperf.workloads.decoder import caches, generate, pruned
-from aiperf.workloads.decoder.model import PRESETS, Spot, _rotated, draw
+from aiperf.workloads.decoder.model import PRESETS, Spot, _qkv, _rotated, draw
 from aiperf.workloads.llm import workload as llm
 from aiperf.workloads.llm.recovery import Snapshots
 
@@ -64,7 +64,7 @@ def test_attention_of_the_last_token_is_what_the_model_itself_pays(model):
     cache = caches.Contiguous(room())
     spot = model.spot(cache, 40)
     x = model.through(F.embedding(_PROMPT, model.embedding), spot, 0, 2)
-    qkv = model._qkv(2, x).unflatten(-1, (-1, _SHAPE.head_dim)).transpose(1, 2)
+    qkv = _qkv(x, model.layers[2]).unflatten(-1, (-1, _SHAPE.head_dim)).transpose(1, 2)
     q, k, _ = qkv.split(8, dim=1)
     q, k = _rotated(q, spot.cos, spot.sin), _rotated(k, spot.cos, spot.sin)
     weights = F.scaled_dot_product_attention(q, k, torch.eye(40).expand(2, 8, 40, 40), is_causal=True)

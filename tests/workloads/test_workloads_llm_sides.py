@@ -184,12 +184,12 @@ def test_batches_of_several_sizes_decode_as_alone_padded_and_captured_or_not(cap
 def test_a_given_text_goes_through_steps_of_a_graph_too(captures):
     shared = {"feed": "forced", "sequences": 3}
     before = audit(_side(**shared), seed=11)
-    for own in ({}, {"buckets": [8]}, {"graph": "per_size"}):
+    for own in ({}, {"buckets": [8]}, {"graph": "per_size"}, {"graph": "per_size", "compile": "layer"}):
         after = audit(_side(Capturing(seed=3), **shared, kv="static", **own), seed=11)
         outcome = agreement.same_when_rounded(before, after)
         assert outcome.passed, outcome.detail
         assert outcome.value < 1e-5
-    assert len(captures) == 1
+    assert len(captures) == 2
 
 
 @pytest.mark.parametrize("rounds", [3, 6])

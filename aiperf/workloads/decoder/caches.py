@@ -6,11 +6,15 @@ What must not live here: attention, the model, which cache a side uses.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
+
+Extend = Callable[[Any, Any], tuple[Any, Any]]
+"""Keeps new keys and values of one layer, and gives all of them."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,10 @@ class Cache:
     def extend(self, layer: int, k: Any, v: Any) -> tuple[Any, Any]:
         """Keep new tokens of a layer; all of its keys and values, the new ones included."""
         raise NotImplementedError
+
+    def at(self, layer: int) -> Extend:
+        """``extend`` for one layer."""
+        return partial(self.extend, layer)
 
     def advance(self, count: int) -> None:
         """Every layer has been extended by ``count`` tokens."""
@@ -134,11 +142,9 @@ class Static(Contiguous):
         hidden = self._place > self.rows(count)[:, None]
         return torch.zeros(hidden.shape, dtype=self.dtype, device=self.device).masked_fill_(hidden, -torch.inf)
 
-    def extend(self, layer: int, k: Any, v: Any) -> tuple[Any, Any]:
-        """Written at the positions that ``rows`` gave."""
-        for which, new in enumerate((k, v)):
-            self._kv[which, layer].index_copy_(2, self._rows, new)
-        return self._kv[0, layer], self._kv[1, layer]
+    def at(self, layer: int) -> Extend:
+        """Writes at the positions that ``rows`` gave; tensors alone, so that it can be part of a compiled layer."""
+        return partial(_written, self._kv[0, layer], self._kv[1, layer], self._rows)
 
     def advance(self, count: int) -> None:
         """Move the position on the device; the host's count is not kept, because a replayed graph does not touch it."""
@@ -147,6 +153,12 @@ class Static(Contiguous):
     def truncate(self, length: int) -> None:
         """Set the position."""
         self.position.fill_(length)
+
+
+def _written(keys: Any, values: Any, rows: Any, k: Any, v: Any) -> tuple[Any, Any]:
+    keys.index_copy_(2, rows, k)
+    values.index_copy_(2, rows, v)
+    return keys, values
 
 
 class Paged(Cache):
@@ -319,11 +331,8 @@ class RecentExact(Cache):
     def extend(self, layer: int, k: Any, v: Any) -> tuple[Any, Any]:
         """Kept twice; all tokens as floats, the newest exact."""
         rounded, exact = (part.extend(layer, k, v) for part in self._parts)
-        both = (
-            torch.cat((old[:, :, : old.shape[2] - new.shape[2]], new), dim=2)
-            for old, new in zip(rounded, exact, strict=True)
-        )
-        return next(both), next(both)
+        kept = [torch.cat((old[:, :, : -new.shape[2]], new), dim=2) for old, new in zip(rounded, exact, strict=True)]
+        return kept[0], kept[1]
 
     def advance(self, count: int) -> None:
         """Both."""

@@ -5,7 +5,7 @@ What must not live here: speculation (speculation.py), caches, what a workload c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,18 +15,13 @@ from aiperf.workloads.decoder.model import Decoder
 from aiperf.workloads.shared.queues import replay_of
 
 
-def chunks(tokens: Any, size: int) -> Iterator[Any]:
-    """Tokens [batch, count] in pieces of ``size`` (0: whole)."""
-    yield from tokens.split(size or tokens.shape[1], dim=1)
-
-
 def prefill(
     model: Decoder, prompts: Any, cache: Cache, *, chunk: int = 0, between: Callable[[], object] | None = None
 ) -> Any:
-    """Fill the emptied cache with the prompts; logits [batch, vocab] after their last token. ``between`` is called
-    after every piece."""
+    """Fill the emptied cache with the prompts, in pieces of ``chunk`` tokens (0: whole); logits [batch, vocab] after
+    their last token. ``between`` is called after every piece."""
     cache.truncate(0)
-    for piece in chunks(prompts, chunk):
+    for piece in prompts.split(chunk or prompts.shape[1], dim=1):
         logits = model.forward(piece, cache)
         if between is not None:
             between()

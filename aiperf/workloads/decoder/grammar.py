@@ -14,9 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from aiperf.workloads.decoder.caches import Cache
-from aiperf.workloads.decoder.generate import choose, greedy
-from aiperf.workloads.decoder.model import Decoder
+from aiperf.workloads.decoder.generate import choose
 
 Automaton = list[dict[str, int]]
 """State -> character -> next state. State 0 is the start; what is missing is not allowed."""
@@ -168,21 +166,12 @@ def _next_states(grammar: Automaton, tokens: Sequence[str]) -> Any:
     return np.where(at == dead, -1, at)
 
 
-def constrained(
-    model: Decoder,
-    first: Any,
-    cache: Cache,
-    masks: WalkedMasks | CompiledMasks,
-    *,
-    count: int,
-    each: Callable[[], object],
-) -> tuple[Any, Any]:
-    """``greedy``, of the tokens that ``masks`` allow."""
+def allowed_by(masks: WalkedMasks | CompiledMasks) -> Callable[[Any], tuple[Any, Any]]:
+    """``choose``, of the tokens that ``masks`` allow, which take what is chosen."""
 
     def pick(logits: Any) -> tuple[Any, Any]:
         chosen, margin = choose(logits.masked_fill(~masks.allowed(), _BANNED))
         masks.take(chosen)
         return chosen, margin
 
-    masks.restart(len(first))
-    return greedy(model, first, cache, count=count, each=each, pick=pick)
+    return pick

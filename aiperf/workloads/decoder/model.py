@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from aiperf.workloads.decoder.caches import Cache
+from aiperf.workloads.decoder.caches import Cache, Extend
 from aiperf.workloads.decoder.precision import Rounded, halves, linear
 from aiperf.workloads.shared.seeded import draw_on_device
 
@@ -90,6 +90,36 @@ class Spot:
     causal: bool
 
 
+def _layer(x: Any, layer: DecoderLayer, shape: Shape, spot: Spot, keep: Extend) -> Any:
+    """Hidden states [batch, count, width] after a layer, plain or compiled."""
+    return _fed_forward(x + linear(_attended(_qkv(x, layer), shape, spot, keep), layer.out), layer)
+
+
+def _qkv(x: Any, layer: DecoderLayer) -> Any:
+    """Queries, keys and values of all heads, one behind the other: [batch, count, ...]."""
+    return linear(_normed(x, layer.attention_norm), layer.qkv)
+
+
+def _attended(qkv: Any, shape: Shape, spot: Spot, keep: Extend) -> Any:
+    """What the heads of a layer make of ``qkv`` [batch, count, ...] and of what ``keep`` has: [batch, count, width]."""
+    heads, kv_heads = shape.heads, shape.kv_heads
+    turned, v = qkv.unflatten(-1, (-1, shape.head_dim)).transpose(1, 2).split((heads + kv_heads, kv_heads), dim=1)
+    q, k = _rotated(turned, spot.cos, spot.sin).split((heads, kv_heads), dim=1)
+    k, v = keep(k, v)
+    gqa = heads != kv_heads
+    mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=spot.mask, is_causal=spot.causal, enable_gqa=gqa)
+    return mixed.transpose(1, 2).flatten(2)
+
+
+def _fed_forward(x: Any, layer: DecoderLayer) -> Any:
+    gate, up = halves(_normed(x, layer.mlp_norm), layer.gate_up)
+    return x + linear(F.silu(gate) * up, layer.down)
+
+
+def _normed(x: Any, weight: Any) -> Any:
+    return F.rms_norm(x, weight.shape, weight, _EPS)
+
+
 @dataclass
 class Decoder:
     """A decoder-only transformer for ``max_tokens`` positions."""
@@ -102,6 +132,7 @@ class Decoder:
     max_tokens: int
     places: Sequence[int] = ()
     """The layer of a cache that each layer uses; empty: the one of its own number."""
+    run_layer: Callable[..., Any] = _layer
     cos: Any = field(init=False)
     sin: Any = field(init=False)
 
@@ -139,8 +170,7 @@ class Decoder:
     def through(self, x: Any, spot: Spot, start: int, stop: int) -> Any:
         """Hidden states [batch, count, width] after layers ``start`` to ``stop``, which extend the cache."""
         for index in range(start, stop):
-            attended = self._attended(index, self._qkv(index, x), spot)
-            x = self._fed_forward(x + linear(attended, self.layers[index].out), index)
+            x = self.run_layer(x, self.layers[index], self.shape, spot, spot.cache.at(self.places[index]))
         return x
 
     def beside(self, one: Any, cache: Cache, many: Any, others: Cache) -> tuple[Any, Any]:
@@ -149,62 +179,36 @@ class Decoder:
         count, parts = one.shape[1], [(self.spot(cache, one.shape[1]), 1), (self.spot(others, 1), len(many))]
         x = F.embedding(torch.cat((one, many.T), dim=1), self.embedding)
         for index, layer in enumerate(self.layers):
-            qkv = self._qkv(index, x).split((count, len(many)), dim=1)
-            attended = [
-                self._attended(index, part.reshape(batch, -1, part.shape[-1]), spot).reshape(1, part.shape[1], -1)
-                for part, (spot, batch) in zip(qkv, parts, strict=True)
-            ]
-            x = self._fed_forward(x + linear(torch.cat(attended, dim=1), layer.out), index)
+            attended = []
+            for part, (spot, batch) in zip(_qkv(x, layer).split((count, len(many)), dim=1), parts, strict=True):
+                own, keep = part.reshape(batch, -1, part.shape[-1]), spot.cache.at(self.places[index])
+                attended.append(_attended(own, self.shape, spot, keep).reshape(1, part.shape[1], -1))
+            x = _fed_forward(x + linear(torch.cat(attended, dim=1), layer.out), layer)
         cache.advance(count)
         others.advance(1)
         logits = self.logits(x[:, count - 1 :])
         return logits[:, :1], logits[:, 1:].transpose(0, 1)
 
-    def _attended(self, index: int, qkv: Any, spot: Spot) -> Any:
-        """What the heads of a layer make of ``qkv`` [batch, count, ...] and its cache: [batch, count, width]."""
-        heads, kv_heads = self.shape.heads, self.shape.kv_heads
-        split = qkv.unflatten(-1, (-1, self.shape.head_dim)).transpose(1, 2)
-        turned, v = split.split((heads + kv_heads, kv_heads), dim=1)
-        q, k = _rotated(turned, spot.cos, spot.sin).split((heads, kv_heads), dim=1)
-        k, v = spot.cache.extend(self.places[index], k, v)
-        mixed = F.scaled_dot_product_attention(
-            q, k, v, attn_mask=spot.mask, is_causal=spot.causal, enable_gqa=heads != kv_heads
-        )
-        return mixed.transpose(1, 2).flatten(2)
-
     def attention_of(self, index: int, last: Any, keys: Any, spot: Spot) -> Any:
         """How much the last token of ``spot``, whose state before a layer is ``last`` [batch, 1, width], attends to
         each of ``keys`` [batch, kv_heads, tokens, head_dim], by mean over heads: [batch, tokens]."""
         heads, width = self.shape.heads, self.shape.width
-        q = self._qkv(index, last)[..., :width].unflatten(-1, (heads, -1)).transpose(1, 2)
+        q = _qkv(last, self.layers[index])[..., :width].unflatten(-1, (heads, -1)).transpose(1, 2)
         q = _rotated(q, spot.cos[-1:], spot.sin[-1:]) * self.shape.head_dim**-0.5
         keys = keys.repeat_interleave(heads // self.shape.kv_heads, dim=1)
         return (q @ keys.transpose(2, 3)).softmax(dim=-1).mean(dim=(1, 2))
-
-    def _fed_forward(self, x: Any, index: int) -> Any:
-        layer = self.layers[index]
-        gate, up = halves(self._normed(x, layer.mlp_norm), layer.gate_up)
-        return x + linear(F.silu(gate) * up, layer.down)
 
     def keep_only(self, x: Any, spot: Spot, start: int, stop: int) -> None:
         """Keys and values of hidden states ``x`` for layers ``start`` to ``stop``, which are not run."""
         for index in range(start, stop):
             layer = self.layers[index]
-            both = F.linear(self._normed(x, layer.attention_norm), layer.qkv[self.shape.width :])
+            both = F.linear(_normed(x, layer.attention_norm), layer.qkv[self.shape.width :])
             k, v = both.unflatten(-1, (-1, self.shape.head_dim)).transpose(1, 2).chunk(2, dim=1)
             spot.cache.extend(self.places[index], _rotated(k, spot.cos, spot.sin), v)
 
     def logits(self, x: Any) -> Any:
         """Logits of hidden states."""
-        return F.linear(self._normed(x, self.norm), self.head)
-
-    def _normed(self, x: Any, weight: Any) -> Any:
-        return F.rms_norm(x, (self.shape.width,), weight, _EPS)
-
-    def _qkv(self, index: int, x: Any) -> Any:
-        """Queries, keys and values of all heads, one behind the other: [batch, count, ...]."""
-        layer = self.layers[index]
-        return linear(self._normed(x, layer.attention_norm), layer.qkv)
+        return F.linear(_normed(x, self.norm), self.head)
 
     def first_layers(self, count: int) -> Decoder:
         """A smaller decoder with a copy of the embedding, the first ``count`` layers, and the head."""
@@ -219,6 +223,10 @@ class Decoder:
             for i, layer in enumerate(self.layers)
         ]
         return replace(self, layers=layers)
+
+    def compiled(self) -> Decoder:
+        """The same weights; a layer is compiled for each shape of tokens and cache that it meets first."""
+        return replace(self, run_layer=torch.compile(_layer, dynamic=False, fullgraph=True))
 
     def only(self, which: Sequence[int]) -> Decoder:
         """The same weights with only these of the layers, which use their own places in a cache of all layers."""

@@ -6,7 +6,6 @@ What must not live here: caches on the device (caches.py), the model, what is ev
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -35,11 +34,9 @@ class Blocks:
         self._fetched = (layer, len(source))
         if not len(source):
             return
-        scope: Any = contextlib.nullcontext()
         if self._stream is not None:
             self._stream.wait_stream(torch.cuda.current_stream(self._blocks[0].device))
-            scope = torch.cuda.stream(self._stream)
-        with scope:
+        with torch.cuda.stream(self._stream):
             self._blocks[0][: len(source)].copy_(source, non_blocking=self._ahead)
 
     def take(self, layer: int, source: Any) -> Any:

@@ -49,11 +49,3 @@ class EarlyExit:
             logits = model.logits(model.through(x, spot, self._layers, depth))
         cache.advance(tokens.shape[1])
         return logits
-
-
-def margins_after(model: Decoder, text: Any, cache: Cache, *, layers: int) -> Any:
-    """Margins [batch, count] of the choices after the first ``layers``, for every token of ``text`` [batch, count]. The
-    cache is emptied."""
-    cache.truncate(0)
-    spot = model.spot(cache, text.shape[1])
-    return choose(model.logits(model.through(F.embedding(text, model.embedding), spot, 0, layers)))[1]

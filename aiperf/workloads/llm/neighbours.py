@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from aiperf.workloads.decoder.caches import Cache
-from aiperf.workloads.decoder.generate import choose, chunks, prefill
+from aiperf.workloads.decoder.generate import choose, prefill
 from aiperf.workloads.decoder.model import Decoder
 from aiperf.workloads.llm.token_times import TokenTimes
 
@@ -40,7 +40,7 @@ class Neighbours:
         token of each sequence while rounds are left; logits [1, vocab] after its last token."""
         cache.truncate(0)
         logits = None
-        for piece in chunks(prompt, chunk):
+        for piece in prompt.split(chunk or prompt.shape[1], dim=1):
             if self._done == self._rounds:
                 logits = self._model.forward(piece, cache)
                 continue

@@ -79,7 +79,9 @@ class Ways:
             self._through = [model.only(self._few)]
         if asked.depth == "exit":
             text, cache = torch.cat((prompts, forced), dim=1), self._groups[0].cache
-            margins = shallow.margins_after(model, text, cache, layers=asked.draft_layers)[:, -asked.new_tokens :]
+            cache.truncate(0)
+            first = model.only(range(asked.draft_layers)).forward(text, cache, every=True)
+            margins = generate.choose(first)[1][:, -asked.new_tokens :]
             margin = float(torch.quantile(margins.flatten(), 1 - asked.exit_share))
             self._through = [shallow.EarlyExit(model, layers=asked.draft_layers, margin=margin)]
             self.facts |= {"exit_share_asked": asked.exit_share, "exit_margin": margin}
@@ -114,14 +116,20 @@ class Ways:
         self.facts |= {share: asked.exit_share, "enter_margin": enter, "leave_margin": leave}
 
     def _every(self, model: Decoder) -> list[precision.Forward]:
-        """The model for each group, in steps of its own where the cache allows a graph."""
+        """The model for each group, in steps of its own where the cache allows a graph, compiled where asked."""
         return [*self._steppers(model)] if self._asked.kv == "static" else [model] * len(self._groups)
 
     def _steppers(self, model: Decoder) -> list[generate.Stepper]:
-        steppers = []
+        steppers, compiled = [], self._asked.compile == "layer"
+        model = model.compiled() if compiled else model
         for group in self._groups:
             assert isinstance(group.cache, caches.Static)
-            stepper = generate.Stepper(model, group.cache, batch=group.rows.stop - group.rows.start + group.spare)
+            rows = group.rows.stop - group.rows.start + group.spare
+            stepper = generate.Stepper(model, group.cache, batch=rows)
+            if compiled:
+                # The first step compiles: no iteration is to wait for that.
+                group.cache.truncate(0)
+                stepper.forward(torch.zeros(rows, 1, dtype=torch.long, device=model.device), group.cache)
             if self._asked.graph == "per_size":
                 stepper.capture()
             steppers.append(stepper)
@@ -180,7 +188,9 @@ class Ways:
         if self._interrupted is not None:
             return self._interrupted.tokens(prompts, group.first, count=count, each=each)
         if self._masks is not None:
-            return grammar.constrained(self._model, group.first, group.cache, self._masks, count=count, each=each)
+            self._masks.restart(len(group.first))
+            pick = grammar.allowed_by(self._masks)
+            return generate.greedy(self._model, group.first, group.cache, count=count, each=each, pick=pick)
         through = self.through(number)
         if isinstance(through, generate.Stepper):
             tokens, margins = through.tokens(group.first, count=count, each=each)

@@ -69,6 +69,7 @@ def generate(
     decide_every: int = 8,
     graph: Literal["none", "per_size", "lazy"] = "none",
     buckets: list[int] | None = None,
+    compile: Literal["none", "layer"] = "none",
 ) -> Workload:
     """A Llama-shaped decoder with random weights: prefill of ``sequences`` prompts, ``new_tokens`` greedy tokens for
     each, or both; ``batch`` sequences (0: all) go through the model together, or batches of ``sizes`` one after
@@ -117,11 +118,13 @@ def generate(
     memory, whose rows it moves to the device: while the pass over the newest tokens runs, or when it has ended
     (``mask_when``). ``graph: per_size`` replays
     each decoding step as a CUDA graph (kv static), captured in set-up; ``lazy`` captures it in each iteration when its
-    batch comes. Batches are padded to the next of ``buckets``. ``precision`` decodes with the matrices of all layers in
-    fp8, of all but the first and the last (``fp8_inner``), or ``switched`` to it: from where the smoothed margin of
-    choices is one that ``exit_share`` of the text's tokens have, until it is below half of that, or with ``switching:
-    single`` by each margin as it is and one threshold; the host looks at it every ``decide_every`` tokens.
-    ``switched_kv`` switches keys and values to ``kv_bits`` and back instead, and each time converts all of them.
+    batch comes. Batches are padded to the next of ``buckets``. ``compile: layer``: decoding steps run the function of a
+    layer, the same for all of them, as torch.compile made it in set-up for each size of a batch (kv static).
+    ``precision`` decodes with the matrices of all layers in fp8, of all but the first and the last (``fp8_inner``), or
+    ``switched`` to it: from where the smoothed margin of choices is one that ``exit_share`` of the text's tokens have,
+    until it is below half of that, or with ``switching: single`` by each margin as it is and one threshold; the host
+    looks at it every ``decide_every`` tokens. ``switched_kv`` switches keys and values to ``kv_bits`` and back instead,
+    and each time converts all of them.
 
     FLOPs: 2 x parameters x tokens, plus attention. Bytes: the weights once for each pass, plus the keys and values
     that it reads. Items: tokens, prompts' in a prefill, else new ones (book, chapters 15 to 19).
@@ -183,6 +186,11 @@ def _check(asked: SimpleNamespace) -> None:
         raise ValueError("prefill_chunk needs a cache")
     if asked.graph != "none" and asked.kv != "static":
         raise ValueError("graph needs kv static: a graph reads and writes the same addresses each time")
+    if asked.compile != "none" and (asked.kv != "static" or asked.phase == "prefill"):
+        raise ValueError(
+            "compile needs kv static and new tokens: in other caches a layer meets another shape at each token, and "
+            "would be compiled again"
+        )
     if (asked.sizes or asked.buckets) and (asked.kv != "static" or asked.phase != "decode"):
         raise ValueError("sizes and buckets need phase decode and kv static")
     special = asked.precision != "same" or asked.depth != "full" or asked.acceptance or asked.kv == "static"
