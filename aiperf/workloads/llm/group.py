@@ -17,6 +17,7 @@ from aiperf.workloads.decoder.model import Shape
 from aiperf.workloads.decoder.offload import Offloaded
 from aiperf.workloads.decoder.pruned import PrunedKv, kept_tokens
 from aiperf.workloads.llm.beside import Arriving
+from aiperf.workloads.llm.host_static import HostStatic
 from aiperf.workloads.llm.kept import KeptContext, ReshardedContext, SentContext
 from aiperf.workloads.llm.requantised import ChangedOnce, RequantisedKv
 from aiperf.workloads.shared.seeded import torch_dtype
@@ -84,6 +85,7 @@ def make_cache(asked: SimpleNamespace, shape: Shape, *, batch: int, tokens: int,
         "none": caches.Nothing,
         "contiguous": lambda: (Arriving if asked.arrives == "by_layer" else caches.Contiguous)(room),
         "static": lambda: caches.Static(room),
+        "offloaded_static": lambda: HostStatic(room, prompt=asked.prompt_tokens),
         "paged": lambda: caches.Paged(room, page=asked.page_tokens, seed=asked.context.seed),
         "offloaded": lambda: Offloaded(room, ahead=asked.host_fetch == "ahead"),
         "windowed": lambda: caches.Windowed(room, window=asked.window, spare=spare),

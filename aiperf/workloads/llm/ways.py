@@ -40,7 +40,7 @@ class Ways:
         self._make_shallow(prompts, forced)
         if asked.precision != "same":
             self._round(prompts, forced)
-        elif asked.kv == "static":
+        elif "static" in asked.kv:
             self._through = self._every(model)
         self._interrupted: Interrupted | None = None
         if asked.lost_after:
@@ -117,7 +117,7 @@ class Ways:
 
     def _every(self, model: Decoder) -> list[precision.Forward]:
         """The model for each group, in steps of its own where the cache allows a graph, compiled where asked."""
-        return [*self._steppers(model)] if self._asked.kv == "static" else [model] * len(self._groups)
+        return [*self._steppers(model)] if "static" in self._asked.kv else [model] * len(self._groups)
 
     def _steppers(self, model: Decoder) -> list[generate.Stepper]:
         steppers, compiled = [], self._asked.compile == "layer"
@@ -128,10 +128,10 @@ class Ways:
             stepper = generate.Stepper(model, group.cache, batch=rows)
             if compiled:
                 # The first step compiles: no iteration is to wait for that.
-                group.cache.truncate(0)
+                group.cache.truncate(self._asked.prompt_tokens)
                 stepper.forward(torch.zeros(rows, 1, dtype=torch.long, device=model.device), group.cache)
             if self._asked.graph == "per_size":
-                stepper.capture()
+                stepper.capture(self._asked.prompt_tokens)
             steppers.append(stepper)
         return steppers
 

@@ -32,7 +32,7 @@ def generate(
     dtype: Literal["float32", "bfloat16"] = "float32",
     feed: Literal["greedy", "forced"] = "greedy",
     show_text: bool = False,
-    kv: Literal["none", "contiguous", "static", "paged", "windowed", "offloaded"] = "contiguous",
+    kv: Literal["none", "contiguous", "static", "paged", "windowed", "offloaded", "offloaded_static"] = "contiguous",
     weights: Literal["device", "host"] = "device",
     host_fetch: Literal["blocking", "ahead"] = "ahead",
     kv_bits: int = 0,
@@ -79,11 +79,12 @@ def generate(
     the whole block under a mask, ``paged`` finds pages of ``page_tokens`` by a block table and gathers them,
     ``windowed`` keeps and sees the newest ``window`` only, ``offloaded`` keeps them in host memory. From there, as with
     ``weights: host``, ``host_fetch`` copies a layer's when they are needed (``blocking``) or while the layer before
-    computes (``ahead``). A cache in one block has room for ``room_tokens`` a sequence, or what is used if that is more.
-    With ``kv_bits`` 8 or 4 a contiguous cache holds codes, with a scale and a minimum for each ``kv_group`` values (0:
-    of a head), and besides the ``kv_recent`` newest tokens as computed; or it holds what was computed up to new token
-    ``requantise_at``, and converts all of it then, or from ``requantise_ahead`` tokens earlier on in a stream (on a CPU
-    a thread) beside them.
+    computes (``ahead``); ``offloaded_static`` does so ahead in a way that a graph can hold: the prompt's are on the
+    host, those of new tokens stay on the device. A cache in one block has room for ``room_tokens`` a sequence, or what
+    is used if that is more. With ``kv_bits`` 8 or 4 a contiguous cache holds codes, with a scale and a minimum for each
+    ``kv_group`` values (0: of a head), and besides the ``kv_recent`` newest tokens as computed; or it holds what was
+    computed up to new token ``requantise_at``, and converts all of it then, or from ``requantise_ahead`` tokens earlier
+    on in a stream (on a CPU a thread) beside them.
     ``feed: forced`` follows a given text and gives the logits at each of its positions, with ``show_text`` also what
     was read and kept, for the check ``as_seen``; a contiguous cache then has the ``window`` that the other side is to
     have. ``prefill_chunk`` cuts prompts into pieces; ``decoding`` sequences with 64 tokens each decode one token after
@@ -176,31 +177,38 @@ def _check(asked: SimpleNamespace) -> None:
     if asked.feed == "forced" and (asked.kv == "none" or asked.phase == "prefill"):
         raise ValueError("feed forced needs new tokens and a cache")
     _check_prompt(asked)
-    if asked.decoding and (asked.phase != "prefill" or asked.sequences > 1 or asked.kv == "static"):
+    if asked.decoding and (asked.phase != "prefill" or asked.sequences > 1 or "static" in asked.kv):
         raise ValueError("decoding needs phase prefill, one sequence and no static kv")
     if asked.decoding_in == "same_pass" and (
         not asked.decoding or asked.kv == "none" or asked.context_from != "prefill"
     ):
         raise ValueError("decoding_in same_pass needs decoding, a cache, and a prompt that is computed")
-    if asked.prefill_chunk and asked.kv == "none":
-        raise ValueError("prefill_chunk needs a cache")
-    if asked.graph != "none" and asked.kv != "static":
+    if asked.prefill_chunk and asked.kv in ("none", "offloaded_static"):
+        raise ValueError("prefill_chunk needs a cache that takes a prompt in pieces")
+    special = asked.precision != "same" or asked.depth != "full" or asked.acceptance or "static" in asked.kv
+    if asked.weights == "host" and special:
+        raise ValueError("weights host needs precision same, depth full, no acceptance and no static kv")
+    _check_fixed(asked)
+    _check_precision(asked)
+    _check_cache(asked)
+    _check_ways(asked)
+    if asked.graph != "none" and not asked.context.on_gpu:
+        raise SkipSide("CUDA graphs need a GPU, and this side runs on the CPU")
+
+
+def _check_fixed(asked: SimpleNamespace) -> None:
+    """Caches that stay where they are, and what needs one."""
+    if asked.kv == "offloaded_static" and (asked.phase == "prefill" or asked.host_fetch != "ahead"):
+        raise ValueError("kv offloaded_static needs new tokens and host_fetch ahead")
+    if asked.graph != "none" and "static" not in asked.kv:
         raise ValueError("graph needs kv static: a graph reads and writes the same addresses each time")
-    if asked.compile != "none" and (asked.kv != "static" or asked.phase == "prefill"):
+    if asked.compile != "none" and ("static" not in asked.kv or asked.phase == "prefill"):
         raise ValueError(
             "compile needs kv static and new tokens: in other caches a layer meets another shape at each token, and "
             "would be compiled again"
         )
     if (asked.sizes or asked.buckets) and (asked.kv != "static" or asked.phase != "decode"):
         raise ValueError("sizes and buckets need phase decode and kv static")
-    special = asked.precision != "same" or asked.depth != "full" or asked.acceptance or asked.kv == "static"
-    if asked.weights == "host" and special:
-        raise ValueError("weights host needs precision same, depth full, no acceptance and no static kv")
-    _check_precision(asked)
-    _check_cache(asked)
-    _check_ways(asked)
-    if asked.graph != "none" and not asked.context.on_gpu:
-        raise SkipSide("CUDA graphs need a GPU, and this side runs on the CPU")
 
 
 def _check_prompt(asked: SimpleNamespace) -> None:
@@ -285,7 +293,7 @@ def _check_ways(asked: SimpleNamespace) -> None:
     if asked.depth == "exit" and (asked.draft_from != "first" or not 0 <= asked.exit_share <= 1):
         raise ValueError("depth exit needs draft_from first and an exit_share from 0 to 1")
     if asked.constraint != "none" and (
-        asked.speculation != "none" or asked.feed != "greedy" or asked.kv in ("none", "static")
+        asked.speculation != "none" or asked.feed != "greedy" or (asked.kv == "none" or "static" in asked.kv)
     ):
         raise ValueError("constraint needs feed greedy, no speculation, and kv contiguous, paged or windowed")
     if asked.mask_when == "after_pass" and asked.constraint != "host_table":
@@ -328,8 +336,9 @@ def _work(asked: SimpleNamespace) -> Work:
     peaks: dict[str, Any] = memory_peak(device, moved=moved, working_set=weights)
     peaks |= gemm_peak(device, asked.dtype, flops)
     fetched = groups * passes * layers * shape.layer_parameters * element if asked.weights == "host" else 0.0
-    if asked.kv == "offloaded" and asked.phase == "decode":
-        fetched += asked.sequences * (read - new) * shape.kv_bytes(element)
+    if asked.kv.startswith("offloaded") and asked.phase == "decode":
+        before = read - new if asked.kv == "offloaded" else new * prompt
+        fetched += asked.sequences * before * shape.kv_bytes(element)
     if fetched and device.startswith("cuda"):
         peaks["h2d"] = float(fetched)
     return Work(bytes=moved, flops=flops, items=items, item="tokens", peaks=peaks)
