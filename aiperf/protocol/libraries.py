@@ -12,6 +12,8 @@ EXTRAS = {
     "triton": "gpu",
     "cupy": "gpu",
     "kvikio": "gpu",
+    "torchvision": "vision",
+    "PIL": "vision",
     "pandas": "data",
     "pyarrow": "data",
     "aiohttp": "serve",
