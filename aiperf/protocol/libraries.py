@@ -14,6 +14,7 @@ EXTRAS = {
     "kvikio": "gpu",
     "torchvision": "vision",
     "PIL": "vision",
+    "cutlass_library": "cutlass",
     "pandas": "data",
     "pyarrow": "data",
     "aiohttp": "serve",
