@@ -22,6 +22,7 @@ _IMPORT_NAMES = {
     "cuda-bench": "cuda.bench",
     "cuda-bindings": "cuda.bindings",
     "cuda-core": "cuda.core",
+    "nvidia-cutlass": "cutlass_library",
     "nvidia-ml-py": "pynvml",
     "opencv-python": "cv2",
     "pillow": "PIL",

@@ -18,7 +18,8 @@ fetch() {  # REQUIREMENT: its newest wheel that suits any glibc of today's
 }
 
 rm -f "$folder"/*.whl
-for name in nvtx duckdb pydantic annotated-types typing-inspection ncu-report kvikio-cu13 libkvikio-cu13 rapids-logger; do
+for name in nvtx duckdb pydantic annotated-types typing-inspection ncu-report kvikio-cu13 libkvikio-cu13 rapids-logger \
+  nvidia-cutlass; do
   fetch "$(grep -i "^$name==" constraints.txt || echo "$name")"
 done
 # One version of pydantic-core suits one of pydantic.

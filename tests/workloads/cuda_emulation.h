@@ -13,6 +13,7 @@
 #define __device__
 #define __host__
 #define __forceinline__ inline
+#define __noinline__
 #define __restrict__
 #define __shared__ static
 #define __align__(bytes) __attribute__((aligned(bytes)))

@@ -136,6 +136,14 @@ for (auto entry : {uneven_static, uneven_queue, uneven_queue}) {
   launch(3, 256, [&] { entry(given, given + n, out.data()); }); tell(out);
 }
 """
+ITEMS = """
+for (auto entry : {items_static, items_queue, items_queue}) {
+  std::vector<float> out(n, 0.0f);
+  launch(n / 256, 256, [&] { entry(given, out.data()); }); tell(out);
+}
+std::vector<float> out(n, 0.0f);
+launch(3, 256, [&] { items_queue(given, out.data()); }); tell(out);
+"""
 SCOPES = """
 std::vector<int> out(n, -7), slots(2, -7); unsigned state = 0;
 launch(1, 256, [&] { block_barriers(whole, whole + n, out.data()); }); tell(out);
@@ -264,6 +272,9 @@ CASES = {
     },
     "softmax": Case("softmax.cu", 20000, SOFTMAX, {"HELD": 4}),
     "uneven": Case("queue.cu", 2048, UNEVEN, {"SHORTEST": 3, "LONGEST": 4}),
+    **{
+        f"items_{skew}": Case("queue.cu", 2048, ITEMS, {"SKEW": skew.upper()}) for skew in ("listing", "blocks", "even")
+    },
     "scopes": Case("scopes.cu", 256, SCOPES, {"ROUNDS": 12, "EVERY": 4}),
     "split": Case("split_k.cu", 64 * 128, SPLIT, {"ROWS": 64, "COLS": 128, "DEPTH": 256}),
     "beside": Case("hot_table.cu", 8192, BESIDE, {"TABLE": 256, "HINT": 0, "READS": 3, "TILE_KIB": 4}),
@@ -488,6 +499,17 @@ def test_uneven_tasks_are_done_once_and_as_long_as_drawn(told: Told) -> None:
     assert len(told.floats("uneven")) == 3
     for out in told.floats("uneven"):
         assert np.array_equal(out, x)
+
+
+@pytest.mark.parametrize("skew", ["listing", "blocks", "even"])
+def test_uneven_items_are_done_once_by_their_threads_and_by_warps_that_draw_them(told: Told, skew: str) -> None:
+    i = np.arange(2048)
+    turns = {"listing": i % 256, "blocks": i // 256 * 97 % 256, "even": np.full(2048, 127)}[skew]
+    angles = told.given[:2048, None] + 0.5 * np.arange(256)
+    parts = np.where(np.arange(256) < turns[:, None], np.sin(angles) * np.cos(angles), 0)
+    assert len(told.floats(f"items_{skew}")) == 4
+    for out in told.floats(f"items_{skew}"):
+        np.testing.assert_allclose(out, told.given[:2048] + parts.sum(axis=1), atol=2e-3)
 
 
 def test_softmax_is_that_of_the_whole_vector_by_two_kernels_and_by_one(told: Told) -> None:

@@ -15,7 +15,7 @@ from cpu_pairs import Pair, audit, differences, set_up, snapshot
 
 from aiperf.scenario.load import load_scenario
 from aiperf.workloads.contract import Context, SkipSide
-from aiperf.workloads.linalg import hand_gemm
+from aiperf.workloads.linalg import cutlass_gemm, hand_gemm
 from aiperf.workloads.linalg import products as _products
 from aiperf.workloads.linalg import workload as linalg
 from aiperf.workloads.shared.triton_gemm import Config, Kernel
@@ -137,7 +137,7 @@ def test_separate_passes_after_the_product_agree_with_the_reference(epilogue: An
         ({"sparsity": "2:4", "dtype": "fp16", "k": 66}, "k in fours"),
         ({"backend": "strassen", "leaf": 24}, "leaf is 24"),
         ({"backend": "strassen", "n": 32}, "square"),
-        ({"backend": "hand_mma"}, "hand_mma fp16"),
+        ({"backend": "hand_mma"}, "hand_mma and cutlass fp16"),
         ({"backend": "hand_tiled", "pad_to": 2}, "unpadded"),
     ],
 )
@@ -231,3 +231,99 @@ def test_a_tile_is_tuned_in_set_up_or_anew_in_each_step(tune: str, times: int, m
     for _ in range(3):
         assert run() is out
     assert used == ([1, 1, 1] if times == 1 else [1, 2, 3, 4])
+
+
+class TestCutlass:
+    """The product that nvcc makes of CUTLASS's templates, without either."""
+
+    @pytest.fixture
+    def package(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        """A package with folders of headers, and a user's cache."""
+        root = tmp_path / "cutlass_library"
+        for folder in ("include", "tools/util/include"):
+            (root / "source" / folder).mkdir(parents=True)
+        found = SimpleNamespace(submodule_search_locations=[str(root)])
+        monkeypatch.setattr(cutlass_gemm.importlib.util, "find_spec", lambda name: found)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+        return root
+
+    def test_headers_that_are_not_there_are_a_reason_to_skip(
+        self, package: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert cutlass_gemm.headers() == [package / "source/include", package / "source/tools/util/include"]
+        (package / "source/include").rmdir()
+        with pytest.raises(SkipSide, match="no headers in"):
+            cutlass_gemm.headers()
+        monkeypatch.setattr(cutlass_gemm.importlib.util, "find_spec", lambda name: None)
+        with pytest.raises(SkipSide, match="nvidia-cutlass"):
+            cutlass_gemm.build(package)
+
+    def test_nvcc_is_given_both_folders_and_the_version_of_the_headers(
+        self, package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        nvcc = tmp_path / "nvcc"
+        # The last word is the file to write.
+        nvcc.write_text('#!/bin/sh\n[ "$1" = --version ] && exit\nfor last; do :; done\necho "$@" > "$last"\n')
+        nvcc.chmod(0o755)
+        monkeypatch.setattr(cutlass_gemm, "find_nvcc", lambda: str(nvcc))
+        built = {}
+        for version in ("4.2", "4.3"):
+            monkeypatch.setattr(cutlass_gemm.importlib.metadata, "version", lambda name, version=version: version)
+            path = cutlass_gemm.build(tmp_path / "elsewhere")
+            assert path.is_relative_to(tmp_path / "cache")
+            built[path] = path.read_text().split()
+            assert {f"-I{folder}" for folder in cutlass_gemm.headers()} <= set(built[path])
+            assert f"-DHEADERS={version}" in built[path]
+        assert len(built) == 2, "a build of other headers is another one"
+
+    def test_it_is_refused_where_it_could_not_run(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        with pytest.raises(SkipSide, match=r"capability 9\.0"):
+            linalg.matmul(Context(), **(SQUARE | {"dtype": "fp16"}), backend="cutlass")
+        with pytest.raises(ValueError, match="cutlass fp16"):
+            linalg.matmul(Context(), **(SQUARE | {"dtype": "bf16"}), backend="cutlass")
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+        a, b, out = (_on_gpu(*shape) for shape in ((4, 12), (12, 8), (4, 8)))
+        with pytest.raises(ValueError, match="multiples of 8"):
+            cutlass_gemm.product(a, b, out, folder=tmp_path)
+
+    @pytest.mark.parametrize(("ready", "status"), [(7, 0), (None, 0), (7, 3)])
+    def test_what_the_library_says_is_heard(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ready: int | None, status: int
+    ) -> None:
+        asked: list[Any] = []
+
+        def prepare(*given: Any) -> int | None:
+            asked.append(given[:6])
+            given[-1]._obj.value = b"Error Misaligned Operand"
+            return ready
+
+        def launch(*given: Any) -> int:
+            asked.append(given)
+            return status
+
+        library = SimpleNamespace(
+            workspace_bytes=lambda *_: 0, prepare=prepare, run=launch, registers=lambda: 168, shared_bytes=lambda: 9
+        )
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=5))
+        monkeypatch.setattr(cutlass_gemm, "build", lambda folder: folder)
+        monkeypatch.setattr(cutlass_gemm, "load", lambda path: library)
+        a, b, out = (_on_gpu(*shape) for shape in ((4, 16), (16, 8), (4, 8)))
+        if ready is None:
+            with pytest.raises(RuntimeError, match="Misaligned Operand"):
+                cutlass_gemm.product(a, b, out, folder=tmp_path)
+            return
+        run, facts = cutlass_gemm.product(a, b, out, folder=tmp_path)
+        assert asked == [(1, 1, 1, 4, 8, 16)]
+        assert facts["registers"] == 168
+        if status:
+            with pytest.raises(RuntimeError, match="status 3"):
+                run()
+        else:
+            assert run() is out
+        assert asked[-1] == (7, 5)
+
+
+def _on_gpu(rows: int, columns: int) -> Any:
+    """What a product asks of a tensor on a GPU."""
+    return SimpleNamespace(is_cuda=True, device="cpu", shape=(rows, columns), data_ptr=lambda: 1)

@@ -11,7 +11,7 @@ import torch
 from cpu_pairs import Pair, audit, set_up
 
 from aiperf.workloads.contract import Context, SkipSide
-from aiperf.workloads.quant import calibrated, schemes
+from aiperf.workloads.quant import calibrated, ranges, schemes
 from aiperf.workloads.quant import workload as quant
 from aiperf.workloads.shared.agreement import relative_frobenius
 
@@ -304,3 +304,25 @@ def test_a_scale_for_32_neighbours_of_8_bits_errs_least() -> None:
 def test_pieces_and_blocks_that_cannot_be_are_refused(params: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         quant.linear(Context(), **(SMALL | params))
+
+
+def test_what_lies_past_the_scale_is_counted_and_a_delayed_range_left_as_it_was() -> None:
+    growing = {**INT8, "pieces": 4, "drift": 4, "report_error": True}
+    found = {}
+    for how in ("static", "sliding", "dynamic"):
+        workload = quant.linear(Context(seed=3), **SMALL, **growing, activation_scale=how)
+        assert workload.values is not None
+        found[how] = workload.values()["clipped"]
+        assert workload.inputs is not None
+        rows = workload.inputs()["x"].view(4, -1)
+        if how == "static":
+            past = (rows.abs() > 1.01 * rows[0].abs().max()).sum() / rows.numel()
+            assert found[how] == pytest.approx(float(past))
+    assert found["static"] > found["sliding"] > found["dynamic"] == 0
+    rows = ranges.Activations(torch.randn(8, 16), kind="int8", pieces=1, how="delayed")
+    rows.calibrate(None)
+    was = rows._history.clone()
+    assert rows.clipped() == 0
+    assert torch.equal(rows._history, was)
+    float_rows = ranges.Activations(torch.randn(8, 16), kind="float", pieces=1, how="static")
+    assert float_rows.clipped() == 0

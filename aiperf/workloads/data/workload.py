@@ -1,6 +1,7 @@
 """Iterating a loader over images or text into a step that consumes the batches. Workload: data.loader.
 
-The kernels are those of torch. What must not live here: datasets, transforms (images.py), loaders (feeds.py).
+The kernels are those of torch. What must not live here: datasets, transforms (images.py), loaders (feeds.py), and
+data.jpegs, which has a module of its own.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ from torch.utils.data import default_collate
 from aiperf.workloads.contract import Context, Work, Workload
 from aiperf.workloads.data import feeds, images
 from aiperf.workloads.data.datasets import Images, Recipe, Texts, pieces
+from aiperf.workloads.data.jpegs import jpegs
 from aiperf.workloads.data.loader_cpus import LoaderCpus
 from aiperf.workloads.shared.seeded import fill_normal
+
+__all__ = ["jpegs", "loader"]
 
 _FEATURES = 64
 

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from aiperf.workloads.contract import Context, SkipSide, Work, Workload
+from aiperf.workloads.linalg import cutlass_gemm as cutlass
 from aiperf.workloads.linalg import hand_gemm as hand
 from aiperf.workloads.linalg import products
 from aiperf.workloads.shared import triton_gemm as kernels
@@ -30,6 +31,7 @@ _TORCH_DTYPE = {
 _RESULT_DTYPE = {**_TORCH_DTYPE, "fp8": "bfloat16", "int8": "int32"}
 _PEAKS = ("fp32", "tf32", "bf16", "fp16", "fp8")
 _BY_COLUMN = ("fp8", "int8")
+_OWN_DTYPE = {**hand.DTYPES, "cutlass": cutlass.DTYPE}
 _TOY = 256
 _SPREAD, _LARGEST = 40.0, 127.0
 """Whole numbers are normal draws times the first, held within the second."""
@@ -56,7 +58,7 @@ def matmul(
     integers: bool = False,
     sparsity: Literal["none", "pruned", "2:4"] = "none",
     backend: Literal[
-        "torch", "triton", "fastest", "strassen", "hand_tiled", "hand_mma", "python_loops", "python_tiles"
+        "torch", "triton", "fastest", "strassen", "hand_tiled", "hand_mma", "cutlass", "python_loops", "python_tiles"
     ] = "torch",
     pad_to: int = 1,
     rows_per_call: int = 0,
@@ -87,9 +89,10 @@ def matmul(
     same numbers. ``pad_to`` stores rows up to the next multiple, the rest zero. ``rows_per_call``: rows of A in each
     call. ``leaf`` ends Strassen's recursion. ``epilogue`` scales C by 1/8, or adds a bias to each row and takes GELU,
     in passes after the product or (``fused_epilogue``) inside Triton's kernel. ``hand_tiled`` and ``hand_mma`` are
-    kernels in CUDA C++. ``tune``: Triton's autotuner chooses the tile in set-up, for this shape or for one of 256
-    cubed, or anew in each step; the rest is the Triton kernel's. ``k_loop``: each turn multiplies the tile that the one
-    before loaded, and loads the next one over it (``overwrite``) or, before it multiplies, beside it (``prefetch``).
+    kernels in CUDA C++, ``cutlass`` one that nvcc makes of CUTLASS's templates for Hopper. ``tune``: Triton's autotuner
+    chooses the tile in set-up, for this shape or for one of 256 cubed, or anew in each step; the rest is the Triton
+    kernel's. ``k_loop``: each turn multiplies the tile that the one before loaded, and loads the next one over it
+    (``overwrite``) or, before it multiplies, beside it (``prefetch``).
     ``fastest``: set-up times the library's product, too, and keeps whichever is faster.
 
     FLOPs: 2mnk of the unpadded dense product; bytes: A, B and C once, as stored. The named check
@@ -139,8 +142,8 @@ def _refuse_contradictions(asked: SimpleNamespace) -> None:
         "backend fastest needs tune: autotune and no epilogue": asked.backend == "fastest"
         and (asked.tune != "autotune" or asked.epilogue != "none"),
         "result_dtype fp32 of 16-bit operands needs backend triton": dtypes_differ and not on_triton,
-        "hand_tiled multiplies fp32 and hand_mma fp16, unpadded": asked.backend in hand.DTYPES
-        and (asked.used != hand.DTYPES[asked.backend] or asked.pad_to > 1),
+        "hand_tiled multiplies fp32, hand_mma and cutlass fp16, unpadded": asked.backend in _OWN_DTYPE
+        and (asked.used != _OWN_DTYPE[asked.backend] or asked.pad_to > 1),
         "sparsity needs backend torch and 16-bit operands": asked.sparsity != "none"
         and (asked.backend != "torch" or asked.used not in ("fp16", "bf16")),
         "2 of 4 needs k in fours, unpadded": asked.sparsity != "none" and (k % 4 > 0 or asked.pad_to > 1),
@@ -253,6 +256,8 @@ def _multiplier(
     a, b, out = held.whole
     if asked.backend in hand.DTYPES:
         return hand.product(a, b, out, backend=asked.backend)
+    if asked.backend == "cutlass":
+        return cutlass.product(a, b, out, folder=asked.context.shared_scratch)
     rows = asked.rows_per_call
     makers: dict[str, Callable[[], products.Product]] = {
         "fp8": lambda: products.scaled_fp8(a, b, out, rows=rows),

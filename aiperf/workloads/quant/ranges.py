@@ -16,6 +16,8 @@ _DELAYED = 1024
 """Steps whose scales a delayed one is chosen from."""
 _SLIDING = 2
 """Pieces before a row's own whose scales a sliding one is chosen from."""
+_PAST = 1.01
+"""Times the largest code from which a value counts as clipped: what rounding alone brings there does not."""
 
 
 def grow(x: Any, drift: float) -> None:
@@ -66,10 +68,27 @@ class Activations:
             self._history = self._first.repeat(_SLIDING)
         return torch.cat(list(self._products(multiply)))
 
+    def clipped(self) -> float:
+        """Share of the rows' values that lie past the scale by which their piece is rounded. A delayed range is left as
+        it was found."""
+        if self._kind == "float":
+            return 0.0
+        kept, past = self._history, 0
+        self._history = self._first.repeat(_SLIDING) if self._how == "sliding" else kept.clone()
+        for _ in self._turns():
+            past += int((self.taken().float().abs() > _PAST * schemes.LIMIT[self._kind] * self.scale()).sum())
+        self._history = kept
+        return past / self._x.numel()
+
     def _products(self, multiply: Callable[[], Any]) -> Iterator[Any]:
+        for _ in self._turns():
+            yield multiply()
+
+    def _turns(self) -> Iterator[None]:
+        """Each piece in turn is the one that is taken."""
         for first in range(0, len(self._x), self._rows):
             self._at = slice(first, first + self._rows)
-            yield multiply()
+            yield
 
 
 def check(m: int, pieces: int, drift: float, *, kind: str, how: str, compiled: bool) -> None:

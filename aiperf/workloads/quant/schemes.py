@@ -24,7 +24,8 @@ INT4_GROUPS = {"own": GROUP, "tensor": 256, "row": 256, "block32": 32}
 """Granularity of int4 -> neighbours for which torch's product is given a scale and a zero."""
 _BLOCK = 32
 """Neighbours of an int8 row with a scale of their own, where it has several."""
-_LIMIT = {"int8": 127.0, "fp8": 448.0}
+LIMIT = {"int8": 127.0, "fp8": 448.0}
+"""The largest code."""
 _INNER_TILES = 8
 _UNPACKED = "torch cannot pack 4-bit weights here"
 
@@ -60,13 +61,13 @@ def store(weight: Any, kind: str, granularity: str = "own") -> Stored:
     wide = weight.float()
     if kind == "int8" and granularity == "block32":
         blocks = wide.unflatten(1, (-1, _BLOCK))
-        scale = blocks.abs().amax(dim=2).clamp_min(1e-6) / _LIMIT[kind]
+        scale = blocks.abs().amax(dim=2).clamp_min(1e-6) / LIMIT[kind]
         return Stored(kind, (blocks / scale[..., None]).round_().to(torch.int8).flatten(1), scale)
     if kind == "int8":
         largest = wide.abs().amax(dim=1)
-        scale = (largest.amax(dim=0, keepdim=True) if granularity == "tensor" else largest) / _LIMIT[kind]
+        scale = (largest.amax(dim=0, keepdim=True) if granularity == "tensor" else largest) / LIMIT[kind]
         return Stored(kind, (wide / scale[:, None]).round_().to(torch.int8), scale)
-    scale = wide.abs().amax() / _LIMIT[kind]
+    scale = wide.abs().amax() / LIMIT[kind]
     return Stored(kind, (wide / scale).to(torch.float8_e4m3fn), scale)
 
 
@@ -115,7 +116,7 @@ def restored(stored: Stored, dtype: Any) -> Any:
 
 def activation_scale(x: Any, kind: str) -> Any:
     """The scale that fits the largest value of x, on x's device; nothing waits for it."""
-    return x.abs().amax().float() / _LIMIT[kind]
+    return x.abs().amax().float() / LIMIT[kind]
 
 
 def delayed_scale(x: Any, history: Any, kind: str) -> Any:
@@ -128,7 +129,7 @@ def delayed_scale(x: Any, history: Any, kind: str) -> Any:
 
 def rounded(x: Any, scale: Any, kind: str) -> Any:
     """Activations as codes; values past the scale are clipped."""
-    limit = _LIMIT[kind]
+    limit = LIMIT[kind]
     codes = (x / scale).clamp_(-limit, limit)
     return codes.round_().to(torch.int8) if kind == "int8" else codes.to(torch.float8_e4m3fn)
 

@@ -17,7 +17,7 @@ from aiperf.workloads.shared.agreement import relative_frobenius
 from aiperf.workloads.shared.seeded import Charge, empty, memory_charge, torch_dtype
 from aiperf.workloads.shared.tried import tried
 
-METRICS = {"linear": {"output_error": ("", "lower")}}
+METRICS = {"linear": {"output_error": ("", "lower"), "clipped": ("", "lower")}}
 """Given with ``report_error``."""
 _FEW = 64
 """Rows below which reading the weight binds the layer, not the product."""
@@ -62,7 +62,7 @@ def linear(
     two divide input channels, which the step does to x. ``activation_outliers``: input channels 20 times as large, and
     all share k / 8 factors, half of their variance; ``calibration: unlike`` has other ones. ``weight_outliers``: rows
     of W 3 times as large. ``report_error`` gives ||y - x W^T|| / ||x W^T||, of the unrounded x and W, as
-    ``output_error``.
+    ``output_error`` and the share of activations past their scale as ``clipped``.
 
     FLOPs: 2mnk; bytes: the weight as stored with its scales, x and y. The named check ``relative_frobenius`` is
     ||y - y_before|| / ||y_before||.
@@ -114,7 +114,7 @@ def linear(
         inputs=lambda: {"x": x, "w": w},
         redraw=redraw,
         reference=lambda: {"y": x.double() @ w.double().t()},
-        values=(lambda: {"output_error": _output_error(x, w, held, latest["y"])}) if report_error else None,
+        values=(lambda: _values(x, w, held, latest["y"], rows)) if report_error else None,
         checks={"relative_frobenius": relative_frobenius},
         facts={
             "weight_bytes": size,
@@ -151,6 +151,10 @@ def _check_rounding(k: int, weights: str, activations: str, *, granularity: str,
         raise ValueError(f"method {method} rounds by groups of 128; it needs granularity: own")
     if method != "rtn" and not fused:
         raise ValueError(f"method {method} needs fused: true")
+
+
+def _values(x: Any, w: Any, held: dict[str, Any], y: Any, rows: ranges.Activations) -> dict[str, float]:
+    return {"output_error": _output_error(x, w, held, y), "clipped": rows.clipped()}
 
 
 def _output_error(x: Any, w: Any, held: dict[str, Any], y: Any) -> float:

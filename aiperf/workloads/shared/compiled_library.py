@@ -26,7 +26,7 @@ def find_nvcc() -> str:
     for place in (None, *(f"{home}/bin" for home in homes)):
         if found := shutil.which("nvcc", path=place):
             return found
-    raise SkipSide("launching from the device needs nvcc: it is neither on PATH nor below CUDA_HOME")
+    raise SkipSide("CUDA C++ with host code needs nvcc: it is neither on PATH nor below CUDA_HOME")
 
 
 def run_compiler(command: Sequence[str]) -> subprocess.CompletedProcess[str]:

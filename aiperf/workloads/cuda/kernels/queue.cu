@@ -1,8 +1,10 @@
 // Tasks of 256 elements, STEPS dependent multiply-adds long: a launch for each, a block for each, or resident blocks
 // that draw from a queue. And a queue of short elements, drawn thread by thread or block by block.
-// And tasks of uneven length, dealt out beforehand or drawn from the queue.
+// And tasks of uneven length, dealt out beforehand or drawn from the queue. And items of uneven length, one for each
+// thread or drawn by warps.
 // Defines: N (elements, a multiple of 256), STEPS, POP (THREAD, WARP or BLOCK) and CHUNK (elements for each thread of
-// the one who draws) for task_queue_short, SHORTEST (steps) and LONGEST (times as many) for the uneven tasks.
+// the one who draws) for task_queue_short, SHORTEST (steps) and LONGEST (times as many) for the uneven tasks,
+// SKEW (LISTING, BLOCKS or EVEN) for the uneven items, which are added to out, zero before.
 // Threads of a block: 256.
 
 #ifndef STEPS
@@ -14,6 +16,9 @@
 #define THREAD 1
 #define WARP 2
 #define BLOCK 3
+#define LISTING 1
+#define BLOCKS 2
+#define EVEN 3
 #ifndef POP
 #define POP BLOCK
 #endif
@@ -143,6 +148,46 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     __syncthreads();
     if (mine >= TASKS) break;
     run_uneven(mine, spread, values, out);
+  }
+  last_block_resets();
+}
+#endif
+
+#ifdef SKEW
+// The turns of item i: as many as its place among 256, which the warps of a block share out unevenly; alike in a block
+// and uneven from block to block; or the same for all.
+__device__ __forceinline__ unsigned turns_of(unsigned i) {
+#if SKEW == LISTING
+  return i % 256;
+#elif SKEW == BLOCKS
+  return i / 256 * 97 % 256;
+#else
+  return 127;
+#endif
+}
+
+// Its value and, turn by turn, the sine and cosine of another angle. A call, so that both kernels run the same code.
+__device__ __noinline__ float item(float value, unsigned turns) {
+  float angle = value, sum = value;
+  for (unsigned turn = 0; turn < turns; ++turn, angle += 0.5f) sum += sinf(angle) * cosf(angle);
+  return sum;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    items_static(const float* __restrict__ values, float* __restrict__ out) {
+  const unsigned i = blockIdx.x * THREADS + threadIdx.x;
+  out[i] += item(values[i], turns_of(i));
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    items_queue(const float* __restrict__ values, float* __restrict__ out) {
+  while (true) {
+    unsigned first = 0;
+    if (threadIdx.x % 32 == 0) first = atomicAdd(&next_task, 32u);
+    first = __shfl_sync(0xffffffffu, first, 0);
+    if (first >= N) break;
+    const unsigned i = first + threadIdx.x % 32;
+    out[i] += item(values[i], turns_of(i));
   }
   last_block_resets();
 }

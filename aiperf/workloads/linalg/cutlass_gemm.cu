@@ -1,0 +1,71 @@
+// The GEMM of CUTLASS 3 for Hopper, from its templates: C = A B, A [m, k], B [k, n] and C [m, n] row by row, fp16 in, fp32
+// sums, fp16 out, alpha 1, beta 0. Tiles of 128 x 128 x 64 over clusters of two; the rest is what the library chooses.
+#include <cutlass/cutlass.h>
+#include <cutlass/epilogue/collective/collective_builder.hpp>
+#include <cutlass/gemm/collective/collective_builder.hpp>
+#include <cutlass/gemm/device/gemm_universal_adapter.h>
+#include <cutlass/gemm/kernel/gemm_universal.hpp>
+#include <cutlass/util/packed_stride.hpp>
+
+namespace {
+
+using Half = cutlass::half_t;
+using Row = cutlass::layout::RowMajor;
+using Tile = cute::Shape<cute::_128, cute::_128, cute::_64>;
+using Cluster = cute::Shape<cute::_2, cute::_1, cute::_1>;
+constexpr int ALIGNED = 8;
+
+using Epilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
+    cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Tile, Cluster,
+    cutlass::epilogue::collective::EpilogueTileAuto, float, float, void, Row, ALIGNED, Half, Row, ALIGNED,
+    cutlass::epilogue::collective::EpilogueScheduleAuto>::CollectiveOp;
+using Mainloop = typename cutlass::gemm::collective::CollectiveBuilder<
+    cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Half, Row, ALIGNED, Half, Row, ALIGNED, float, Tile, Cluster,
+    cutlass::gemm::collective::StageCountAutoCarveout<static_cast<int>(sizeof(typename Epilogue::SharedStorage))>,
+    cutlass::gemm::collective::KernelScheduleAuto>::CollectiveOp;
+using Gemm = cutlass::gemm::device::GemmUniversalAdapter<
+    cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>, Mainloop, Epilogue>>;
+
+typename Gemm::Arguments arguments(const void* a, const void* b, void* c, int m, int n, int k) {
+  const auto strided = [](auto stride, int rows, int columns) {
+    return cutlass::make_cute_packed_stride(stride, cute::make_shape(rows, columns, 1));
+  };
+  typename Gemm::Arguments found{
+      cutlass::gemm::GemmUniversalMode::kGemm,
+      {m, n, k, 1},
+      {static_cast<const Half*>(a), strided(typename Gemm::GemmKernel::StrideA{}, m, k), static_cast<const Half*>(b),
+       strided(typename Gemm::GemmKernel::StrideB{}, n, k)},
+      {{1.0f, 0.0f}, nullptr, {}, static_cast<Half*>(c), strided(typename Gemm::GemmKernel::StrideD{}, m, n)}};
+  return found;
+}
+
+}  // namespace
+
+extern "C" size_t workspace_bytes(const void* a, const void* b, void* c, int m, int n, int k) {
+  return Gemm::get_workspace_size(arguments(a, b, c, m, n, k));
+}
+
+// A product that is ready to run, or null; what is the matter is written to said.
+extern "C" void* prepare(const void* a, const void* b, void* c, int m, int n, int k, void* workspace,
+                         const char** said) {
+  const auto asked = arguments(a, b, c, m, n, k);
+  auto* gemm = new Gemm;
+  cutlass::Status status = gemm->can_implement(asked);
+  if (status == cutlass::Status::kSuccess) status = gemm->initialize(asked, workspace);
+  *said = cutlassGetStatusString(status);
+  if (status == cutlass::Status::kSuccess) return gemm;
+  delete gemm;
+  return nullptr;
+}
+
+extern "C" int run(void* gemm, void* stream) {
+  return static_cast<int>(static_cast<Gemm*>(gemm)->run(static_cast<cudaStream_t>(stream)));
+}
+
+extern "C" int registers() {
+  cudaFuncAttributes found{};
+  const auto* kernel = reinterpret_cast<const void*>(&cutlass::device_kernel<typename Gemm::GemmKernel>);
+  return cudaFuncGetAttributes(&found, kernel) == cudaSuccess ? found.numRegs : -1;
+}
+
+extern "C" int shared_bytes() { return static_cast<int>(Gemm::GemmKernel::SharedStorageSize); }
