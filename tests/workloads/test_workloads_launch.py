@@ -159,3 +159,20 @@ def test_fresh_buffers_give_the_bits_of_static_ones(nodes: int) -> None:
         assert workload.reference is not None
         assert np.allclose(results[-1], workload.reference()["y"].numpy(), rtol=1e-6)
     assert np.array_equal(*results)
+
+
+def test_graphs_take_turns_on_arrays_of_their_own() -> None:
+    results = []
+    for buffers in ("static", "in_capture"):
+        workload = launch.graph(Context(seed=2), nodes=3, iterations=4, n=100, graphs=4, buffers=buffers)
+        workload.outputs()["y"].fill_(float("nan"))
+        workload.step()
+        results.append(workload.outputs()["y"].numpy().copy())
+        assert workload.reference is not None
+        assert results[-1].shape == (400,)
+        assert np.allclose(results[-1], workload.reference()["y"].numpy(), rtol=1e-6)
+    assert np.array_equal(*results)
+    with pytest.raises(ValueError, match="each has a turn"):
+        launch.graph(Context(), graphs=4, iterations=3)
+    with pytest.raises(ValueError, match="need api: torch"):
+        launch.graph(Context(), api="cuda", graphs=4)
