@@ -49,6 +49,8 @@ def test_words_have_the_numbers_of_the_library(name: str, words: tuple[str, ...]
         ({"decision": "if", "taken": 1.5}, "between 0 and 1"),
         ({"decision": "switch", "width": 0}, "1 or more"),
         ({"n": 60}, "multiple of 8"),
+        ({"sizes": 48}, "multiple of 96"),
+        ({"sizes": 0}, "sizes 1 or more"),
         ({"issue": "tail", "copies": True}, "where copies would go"),
         ({"issue": "tail", "decision": "if"}, "may be stream, graph, conditional"),
     ],
@@ -95,6 +97,7 @@ def test_decisions_follow_the_data() -> None:
     assert asked(decision="while", **four).choices(keys).tolist() == [0, 1, 2, 3]
     assert asked(queue=True, **four).choices(keys).tolist() == [1, 2, 3, 4]
     assert asked(refresh="recapture", **four).choices(keys).tolist() == [64, 56, 48, 40]
+    assert asked(refresh="exec_update", sizes=2, **four).choices(keys).tolist() == [64, 48, 64, 48]
 
 
 def test_a_loop_ends_where_its_data_say_so() -> None:

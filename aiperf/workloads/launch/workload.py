@@ -17,6 +17,7 @@ from aiperf.workloads.launch.native import LaunchRequest, workload
 from aiperf.workloads.shared.queues import replay_of
 from aiperf.workloads.shared.seeded import empty
 
+METRICS = {"graph": {"graph_bytes": ("B", "lower")}}
 _SHARE = 0.5
 _ELEMENT = 4
 
@@ -44,6 +45,7 @@ def graph(
     width: int = 1,
     children: int = 2,
     queue: bool = False,
+    sizes: int = 4,
 ) -> Workload:  # fmt: skip
     """``iterations`` times a chain of ``nodes`` elementwise kernels over ``n`` floats: y = x / 2, then y = x + y / 2.
 
@@ -54,15 +56,16 @@ def graph(
 
     The rest needs ``api: cuda``, a library that nvcc compiles in set-up and that issues the kernels from C++.
     ``copies`` adds a copy of ``n`` floats from pinned memory to each chain, behind or beside it (``fork_join``).
-    ``refresh``: each chain has another length (n, 7/8, 6/8, 5/8 n), and the graph follows. ``device_graph`` launches
-    itself again from its last kernel. The first kernel of a graph launches a second graph, with a chain of its own,
-    for when the first has ended (``tail``) or at once (``fire_and_forget``). ``queue``: each iteration is an item with
-    ``n`` floats of its own, picked by the host, by a kernel that launches the item's graph and itself (``scheduler``),
-    or by one that launches every kernel of every item (``dynamic_parallelism``). ``decision``, by data that a first
-    kernel writes: ``if`` (one more kernel in a share ``taken`` of the iterations), ``switch`` (one of ``width``
-    kernels), ``while`` (the chain until the data say stop), ``spawn`` (``children`` kernels square a part of x). The
-    host reads the data and launches (``stream``, ``graph``), a conditional node acts on them, or a kernel launches
-    (``dynamic_parallelism``) or does the work itself (``inline``).
+    ``refresh``: each chain has another of ``sizes`` lengths from n to just above n/2, and the graph follows; with
+    ``issue: graph``, ``graph_bytes`` is what the graphs of set-up took of the device's free memory, 2 MiB at least.
+    ``device_graph`` launches itself again from its last kernel. The first kernel of a graph launches a second graph,
+    with a chain of its own, for when the first has ended (``tail``) or at once (``fire_and_forget``). ``queue``: each
+    iteration is an item with ``n`` floats of its own, picked by the host, by a kernel that launches the item's graph
+    and itself (``scheduler``), or by one that launches every kernel of every item (``dynamic_parallelism``).
+    ``decision``, by data that a first kernel writes: ``if`` (one more kernel in a share ``taken`` of the iterations),
+    ``switch`` (one of ``width`` kernels), ``while`` (the chain until the data say stop), ``spawn`` (``children``
+    kernels square a part of x). The host reads the data and launches (``stream``, ``graph``), a conditional node acts
+    on them, or a kernel launches (``dynamic_parallelism``) or does the work itself (``inline``).
 
     Items: kernels, or decisions; bytes: what every kernel reads and writes. Source: book ch. 12.
     """
