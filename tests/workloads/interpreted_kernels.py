@@ -289,6 +289,14 @@ def operator(*, transparent: bool, n: int, block: int) -> float:
     return error(elementwise.registered_add(transparent, block)(a, b), a.double() + b.double())
 
 
+def gate(*, rows: int, cols: int) -> float:
+    """The registered router, called as it is, over rows that fill no block."""
+    x = torch.empty(rows, cols)
+    ops.drawn(ops.OPERATIONS["top_k_gate"].inputs["x"], x, {}, seed=5, name="x")
+    wanted = ops.OPERATIONS["top_k_gate"].make(1, x.numel())(x.double())
+    return max(error(*pair) for pair in zip(elementwise.registered_gate()(x), wanted, strict=True))
+
+
 @gemm.jit
 def faulty(x, out, n, fault: tl.constexpr, block: tl.constexpr):  # type: ignore[no-untyped-def]
     at = tl.arange(0, block)
@@ -308,7 +316,7 @@ def copy(*, fault: str) -> float:
     return error(out[:12], x[:12].double())
 
 
-KINDS = {f.__name__: f for f in (workload, launch, product, order, attend, few_bits, operator, copy)}
+KINDS = {f.__name__: f for f in (workload, launch, product, order, attend, few_bits, operator, gate, copy)}
 
 
 def outcome(guard: Guard, kind: str, params: dict[str, Any]) -> dict[str, Any]:

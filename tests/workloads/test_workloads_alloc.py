@@ -13,9 +13,9 @@ import pytest
 
 from aiperf.workloads.contract import Context, SkipSide
 from aiperf.workloads.memory import allocation as memory
-from aiperf.workloads.memory.sources import Allocation, Source, _CudaMallocAsync, _Kept
+from aiperf.workloads.memory.sources import Allocation, Source, _CudaMallocAsync, _Kept, _Sliced
 
-Sizes = Literal["fixed", "mixed", "growing"]
+Sizes = Literal["fixed", "mixed", "growing", "routed"]
 _ROW = 128
 
 
@@ -36,6 +36,9 @@ class HostMemory:
     def __init__(self, *, shared: int = 0) -> None:
         self.live = self.most = self.taken = 0
         self._shared = np.zeros(shared, np.uint8) if shared else None
+
+    def begin(self) -> None:
+        pass
 
     def take(self, size: int, stream: int) -> Allocation:
         self.taken += 1
@@ -58,7 +61,7 @@ class HostMemory:
         pass
 
 
-def read_back(turns: list[memory.PlannedAllocation], source: HostMemory, *, growing: bool = False) -> tuple[Any, Any]:
+def read_back(turns: list[memory.PlannedAllocation], source: Any, *, growing: bool = False) -> tuple[Any, Any]:
     patterns = np.random.default_rng(1).integers(-(2**31), 2**31, (len(turns), _ROW), dtype=np.int32)
     out = np.zeros_like(patterns)
     churn = memory._growth if growing else memory._churn
@@ -78,6 +81,102 @@ def test_every_buffer_gives_its_own_pattern_back(sizes: Sizes, live: int) -> Non
     patterns, out = read_back(turns, source)
     assert np.array_equal(patterns, out)
     assert (source.taken, source.live, source.most) == (40, 0, live)
+
+
+def test_routed_sizes_change_from_batch_to_batch_and_fill_the_same_total() -> None:
+    turns = memory.schedule(sizes="routed", largest=1 << 20, count=32, live=8, streams=1)
+    batches = [turns[first : first + 8] for first in range(0, 32, 8)]
+    sums = [sum(turn.size for turn in batch) for batch in batches]
+    assert all(abs(each - (1 << 20)) <= 8 * 512 for each in sums), sums
+    assert len({turn.size for turn in turns}) > 20
+    assert [turns[i].gives for i in (0, 1, 8, 9)] == [(), (), tuple(range(8)), ()]
+    source = HostMemory()
+    patterns, out = read_back(turns, source)
+    assert np.array_equal(patterns, out)
+    assert (source.most, source.live) == (8, 0)
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_slices_of_one_buffer_do_not_overlap_and_begin_anew_with_each_batch(
+    broken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = memory.schedule(sizes="routed", largest=1 << 20, count=32, live=8, streams=1)
+    size = memory.largest_batch(turns, 8)
+    source = _Sliced("cpu", size=size)
+    if broken:
+        take = _Sliced.take
+
+        def taken(self: Any, size: int, stream: int) -> Allocation:
+            self._used = 0
+            return take(self, size, stream)
+
+        monkeypatch.setattr(_Sliced, "take", taken)
+    patterns, out = read_back(turns, source)
+    assert np.array_equal(patterns, out) is not broken
+    assert source.counters(1, 32)["held_bytes"] == size
+    source.take(size, 0)
+    if not broken:
+        with pytest.raises(ValueError, match="512 bytes are asked for; 0 of the buffer"):
+            source.take(512, 0)
+
+
+def test_long_lived_buffers_have_an_allocator_of_their_own_and_outlive_the_others() -> None:
+    turns = memory.schedule(sizes="mixed", largest=1 << 16, count=40, live=3, streams=1, long=4)
+    short, keeper = HostMemory(), HostMemory()
+    patterns = np.random.default_rng(1).integers(-(2**31), 2**31, (40, _ROW), dtype=np.int32)
+    out = np.zeros_like(patterns)
+    seen: list[tuple[int, int]] = []
+    walk = memory._churn(
+        turns, short, HostCopier(), patterns=patterns.ctypes.data, out=out.ctypes.data, keeper=keeper,
+        purge=lambda: seen.append((short.live, keeper.live)),
+    )  # fmt: skip
+    walk([0], None)
+    assert seen == [(0, 10)], "before the purge all others are given up"
+    assert (short.taken, short.most, keeper.taken, keeper.live) == (30, 3, 10, 0)
+    assert np.array_equal(patterns, out)
+
+
+class HostQueues:
+    """Queues of a device that does everything at once."""
+
+    def __init__(self, device: str) -> None:
+        pass
+
+    def streams(self, count: int) -> list[Any]:
+        return [SimpleNamespace(cuda_stream=i + 1) for i in range(count)]
+
+    def current(self) -> Any:
+        return SimpleNamespace(cuda_stream=0)
+
+    def mark(self, stream: Any) -> None:
+        pass
+
+    def wait(self, stream: Any, event: Any) -> None:
+        pass
+
+
+def test_threads_take_their_own_buffers_and_a_fault_in_one_is_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "Queues", HostQueues)
+    monkeypatch.setattr(memory, "Copier", HostCopier)
+    monkeypatch.setattr(memory.torch.cuda, "set_device", lambda device: None)
+    asked = SimpleNamespace(
+        context=Context(), sizes="mixed", threads=3, streams=1, long_every=0, sync_each=False, empty_cache="never"
+    )
+    shares = [
+        memory.schedule(sizes="mixed", largest=1 << 16, count=8, live=2, streams=1, part=part) for part in range(3)
+    ]
+    assert len({tuple(turn.size for turn in share) for share in shares}) == 3, "each thread has sizes of its own"
+    patterns = np.random.default_rng(1).integers(-(2**31), 2**31, (24, _ROW), dtype=np.int32)
+    out = np.zeros_like(patterns)
+    source = HostMemory()
+    steps = memory._Steps(asked, shares, (source, source), patterns=patterns.ctypes.data, out=out.ctypes.data)
+    steps.run()
+    assert np.array_equal(patterns, out)
+    assert (source.taken, steps.done) == (24, 1)
+    monkeypatch.setattr(source, "take", lambda size, stream: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        steps.run()
+    steps.close()
 
 
 def test_a_buffer_that_grows_takes_its_contents_along() -> None:
@@ -116,9 +215,19 @@ def test_a_size_mix_is_the_same_in_every_process_and_spans_its_range() -> None:
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
-    [({"count": 0}, "1 or more"), ({"streams": 0}, "1 or more"), ({"bytes": 100}, "512 or more")],
+    [
+        ({"count": 0}, "1 or more"),
+        ({"streams": 0}, "1 or more"),
+        ({"bytes": 100}, "512 or more"),
+        ({"threads": 3}, "multiple"),
+        ({"threads": 2, "streams": 2}, "a stream each"),
+        ({"long_every": 4}, "sizes mixed"),
+        ({"pools": "by_lifetime"}, "needs long_every"),
+        ({"sizes": "routed", "live": 3}, "whole batches"),
+        ({"allocator": "sliced"}, "needs sizes: routed"),
+    ],
 )
-def test_impossible_allocations_are_refused(wrong: dict[str, int], message: str) -> None:
+def test_impossible_allocations_are_refused(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         memory.alloc(Context(), **wrong)
 

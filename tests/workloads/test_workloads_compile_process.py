@@ -188,3 +188,64 @@ def test_writing_over_the_input_and_padding_to_graphs_give_the_truth(before, aft
 def test_a_mode_a_mutation_or_a_spread_that_cannot_be_is_refused(params, message):
     with pytest.raises(ValueError, match=message):
         family.process(Context(), **params)
+
+
+@pytest.mark.parametrize("after", [{}, {"scope": "block"}, {"dtype": "bfloat16"}])
+def test_a_decoding_step_of_changing_batches_gives_the_truth(after, tmp_path):
+    shared = {"function": "decode_block", "lengths": [8], "spread": 0.75, "layers": 2, "width": 64}
+    pair = Pair("compile.process", {"backend": "none"}, {"backend": "aot_eager", **after}, shared)
+    workload = set_up(pair, "after", tmp_path)
+    workload.step()
+    found, truth = workload.outputs(), workload.reference()
+    assert {key: len(rows) for key, rows in found.items()} == {
+        f"{i}-{n}": n for i, n in enumerate(family.spread_lengths(8, 0.75))
+    }
+    bound = 0.05 if after.get("dtype") else 1e-4
+    for key, rows in truth.items():
+        assert torch.allclose(found[key].double(), rows, rtol=bound, atol=bound)
+
+
+def test_a_decoding_step_sees_its_own_keys_and_those_before_it_only():
+    subject = subjects.build(
+        "decode_block", variant="plain", lengths=[3], layers=1, device="cpu", seed=1, width=32
+    )  # fmt: skip
+    (layer,), (x,) = subject.layers, subject.cases["0-3"]
+    with torch.no_grad():
+        plain = layer(x)
+        later = layer.values[1, layer.places[1] + 1 :]
+        later.fill_(1e3)
+        assert torch.equal(layer(x), plain), "a later key must not count"
+        layer.values[1, 0] += 1e3
+        changed = layer(x)
+        assert torch.equal(changed[[0, 2]], plain[[0, 2]])
+        assert not torch.allclose(changed[1], plain[1])
+
+
+def test_kept_files_are_those_of_the_first_step(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "as-it-was")
+    monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
+    with family._begun_anew("inductor", tmp_path, kept=True):
+        folder = tmp_path / "compiled"
+        assert family.os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(folder)
+        folder.mkdir()
+        (folder / "code").touch()
+    assert family.os.environ["TORCHINDUCTOR_CACHE_DIR"] == "as-it-was"
+    assert "TRITON_CACHE_DIR" not in family.os.environ
+    with family._begun_anew("inductor", tmp_path, kept=True):
+        assert (folder / "code").exists()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"mode": "max-autotune", "backend": "eager"}, "need backend: inductor"),
+        ({"compiler_files": "kept", "include_compile": False}, "include_compile: true"),
+        ({"dtype": "bfloat16"}, "decode_block"),
+        ({"function": "decode_block", "width": 60}, "multiple of 8"),
+        ({"function": "decode_block", "pad": "max"}, "pad: none"),
+        ({"scope": "block"}, "block or decode_block"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        family.process(Context(), **wrong)

@@ -49,6 +49,8 @@ def test_words_have_the_numbers_of_the_library(name: str, words: tuple[str, ...]
         ({"decision": "if", "taken": 1.5}, "between 0 and 1"),
         ({"decision": "switch", "width": 0}, "1 or more"),
         ({"n": 60}, "multiple of 8"),
+        ({"sizes": 48}, "multiple of 96"),
+        ({"sizes": 0}, "sizes 1 or more"),
         ({"issue": "tail", "copies": True}, "where copies would go"),
         ({"issue": "tail", "decision": "if"}, "may be stream, graph, conditional"),
     ],
@@ -95,6 +97,7 @@ def test_decisions_follow_the_data() -> None:
     assert asked(decision="while", **four).choices(keys).tolist() == [0, 1, 2, 3]
     assert asked(queue=True, **four).choices(keys).tolist() == [1, 2, 3, 4]
     assert asked(refresh="recapture", **four).choices(keys).tolist() == [64, 56, 48, 40]
+    assert asked(refresh="exec_update", sizes=2, **four).choices(keys).tolist() == [64, 48, 64, 48]
 
 
 def test_a_loop_ends_where_its_data_say_so() -> None:
@@ -159,3 +162,20 @@ def test_fresh_buffers_give_the_bits_of_static_ones(nodes: int) -> None:
         assert workload.reference is not None
         assert np.allclose(results[-1], workload.reference()["y"].numpy(), rtol=1e-6)
     assert np.array_equal(*results)
+
+
+def test_graphs_take_turns_on_arrays_of_their_own() -> None:
+    results = []
+    for buffers in ("static", "in_capture"):
+        workload = launch.graph(Context(seed=2), nodes=3, iterations=4, n=100, graphs=4, buffers=buffers)
+        workload.outputs()["y"].fill_(float("nan"))
+        workload.step()
+        results.append(workload.outputs()["y"].numpy().copy())
+        assert workload.reference is not None
+        assert results[-1].shape == (400,)
+        assert np.allclose(results[-1], workload.reference()["y"].numpy(), rtol=1e-6)
+    assert np.array_equal(*results)
+    with pytest.raises(ValueError, match="each has a turn"):
+        launch.graph(Context(), graphs=4, iterations=3)
+    with pytest.raises(ValueError, match="need api: torch"):
+        launch.graph(Context(), api="cuda", graphs=4)

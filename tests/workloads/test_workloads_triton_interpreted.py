@@ -63,6 +63,7 @@ def odd_sizes() -> dict[str, Case]:
     cases += [*_attention(), *(("few_bits", {"shape": shape}) for shape in ([1, 40, 128], [17, 70, 256], [70, 1, 128]))]
     cases += [("few_bits", {"shape": [17, 70, 256], "activations": "float"})]
     cases += [("operator", {"transparent": transparent, "n": 3 * 64 + 5, "block": 64}) for transparent in (False, True)]
+    cases += [("gate", {"rows": rows, "cols": cols}) for rows, cols in ((13, 60), (8, 128), (1, 8))]
     return {named(kind, params): (kind, params) for kind, params in cases}
 
 

@@ -18,10 +18,19 @@ from torch.nn import functional
 from aiperf.workloads.shared import models
 from aiperf.workloads.shared.seeded import own_seed
 
-_WIDTH = {"branch": 0, "elementwise_chain": 0, "elementwise_mlp": 64, "offset_attention": 3 * 64, "block": 256}
+_WIDTH = {
+    "branch": 0,
+    "elementwise_chain": 0,
+    "elementwise_mlp": 64,
+    "offset_attention": 3 * 64,
+    "block": 256,
+    "decode_block": 256,
+}
 WITH_NUMBER = ("elementwise_mlp", "offset_attention")
 """Functions that take a number besides."""
 _HEADS = 8
+_ROOM = 512
+"""Keys that a sequence of ``decode_block`` has room for."""
 _GELU = math.sqrt(2 / math.pi)
 
 
@@ -72,6 +81,40 @@ class ElementwiseMlp(nn.Module):
         return self.second(torch.sigmoid(functional.gelu(self.first(x))) * factor) + x
 
 
+class DecodeBlock(nn.Module):
+    """A layer for one new token of each of up to ``rows`` sequences, whose earlier keys and values are there: [batch,
+    width] to [batch, width]. Each call writes the new ones over those of the call before."""
+
+    keys: Any
+    values: Any
+    places: Any
+
+    def __init__(self, width: int, heads: int, rows: int) -> None:
+        super().__init__()
+        self._heads = heads
+        self.norm, self.other_norm = nn.RMSNorm(width), nn.RMSNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
+        self.gate_up, self.down = nn.Linear(width, 8 * width, bias=False), nn.Linear(4 * width, width, bias=False)
+        for name in ("keys", "values"):
+            self.register_buffer(name, torch.randn(rows, _ROOM, heads, width // heads))
+        # Sequences of half the room to all of it, each with its own next place.
+        self.register_buffer("places", torch.randint(_ROOM // 2, _ROOM, (rows,)))
+
+    def forward(self, x: Any) -> Any:
+        """One row per sequence."""
+        batch = len(x)
+        q, k, v = self.qkv(self.norm(x)).unflatten(-1, (3, self._heads, -1)).unbind(1)
+        rows, places = torch.arange(batch, device=x.device), self.places[:batch]
+        self.keys.index_put_((rows, places), k)
+        self.values.index_put_((rows, places), v)
+        keys, values = (kept[:batch].transpose(1, 2) for kept in (self.keys, self.values))
+        seen = torch.arange(_ROOM, device=x.device) <= places[:, None]
+        mixed = functional.scaled_dot_product_attention(q[:, :, None], keys, values, attn_mask=seen[:, None, None])
+        x = x + self.out(mixed.flatten(1))
+        gate, up = self.gate_up(self.other_norm(x)).chunk(2, dim=-1)
+        return x + self.down(functional.silu(gate) * up)
+
+
 class InPlace(nn.Module):
     """Writes what ``body`` makes of its input over that input, as code does that updates a hidden state in place."""
 
@@ -100,29 +143,43 @@ class Subject:
     """Elements or rows of all cases, padding left out."""
 
 
-def build(name: str, *, variant: str, lengths: list[int], layers: int, device: str, seed: int) -> Subject:
+def build(
+    name: str,
+    *,
+    variant: str,
+    lengths: list[int],
+    layers: int,
+    device: str,
+    seed: int,
+    width: int = 0,
+    dtype: Any = torch.float32,
+) -> Subject:
     """The function called ``name``; weights and inputs depend on the seed alone."""
+    width = width or _WIDTH[name]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(own_seed(seed, "weights"))
-        parts: list[Any] = (
-            [models.TransformerBlock(_WIDTH[name], _HEADS) for _ in range(layers)] if name == "block" else []
-        )
+        kinds: dict[str, Callable[[], nn.Module]] = {
+            "block": lambda: models.TransformerBlock(width, _HEADS),
+            "decode_block": lambda: DecodeBlock(width, _HEADS, max(lengths)),
+        }
+        parts: list[Any] = [kinds[name]() for _ in range(layers)] if name in kinds else []
         function: Any = {
             "branch": lambda: BRANCHES[variant],
             "elementwise_chain": lambda: _chain,
             "offset_attention": lambda: _offset_attention,
-            "elementwise_mlp": lambda: ElementwiseMlp(_WIDTH[name]).to(device).eval(),
+            "elementwise_mlp": lambda: ElementwiseMlp(width).to(device).eval(),
             "block": lambda: nn.Sequential(*parts).to(device).eval(),
+            "decode_block": lambda: nn.Sequential(*parts).to(device, dtype).eval(),
         }[name]()
         if variant == "mutating":
             function = InPlace(function)
     shapes: dict[str, tuple[int, ...]] = {}
     for number, length in enumerate(lengths):
         for sign in ("positive", "negative") if name == "branch" else ("",):
-            rows = dict.fromkeys(WITH_NUMBER, (length, _WIDTH[name])) | {"block": (1, length, _WIDTH[name])}
+            rows = dict.fromkeys((*WITH_NUMBER, "decode_block"), (length, width)) | {"block": (1, length, width)}
             shapes[f"{number}-{length}{sign and '-'}{sign}"] = rows.get(name, (length,))
     arity = 2 if name == "branch" else 1
-    cases = {key: tuple(torch.empty(s, device=device) for _ in range(arity)) for key, s in shapes.items()}
+    cases = {key: tuple(torch.empty(s, device=device, dtype=dtype) for _ in range(arity)) for key, s in shapes.items()}
 
     def redraw(seed: int) -> None:
         for key, tensors in cases.items():

@@ -7,6 +7,7 @@ The kernels are those that torch.compile makes. What must not live here: the fun
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,11 +18,12 @@ from torch.nn import functional
 
 from aiperf.workloads.compile import subjects
 from aiperf.workloads.contract import Context, Work, Workload
+from aiperf.workloads.shared.agreement import relative_frobenius
 from aiperf.workloads.shared.compiler_counts import compiler_counts
 
 _BUCKET = 64
 _DYNAMIC = {"off": False, "auto": None, "on": True, "mark": None}
-_OF_TOKENS = (*subjects.WITH_NUMBER, "block")
+_OF_TOKENS = (*subjects.WITH_NUMBER, "block", "decode_block")
 _COUNTS = ("graphs", "compiles", "graph_breaks", "graph_skips")
 _SPREAD_OVER = 8
 """Lengths that a spread makes of one."""
@@ -35,11 +37,34 @@ def _forget() -> None:
 
 
 @contextlib.contextmanager
-def _begun_anew(backend: str, scratch: Path) -> Iterator[None]:
-    """No compiled code on entry and on exit; for Inductor with an empty cache folder in between."""
+def _kept_files(folder: Path) -> Iterator[None]:
+    """Inductor's and Triton's files in a folder that stays; what Inductor has in memory is dropped."""
+    from torch._inductor.utils import clear_caches
+
+    clear_caches()
+    places = {"TORCHINDUCTOR_CACHE_DIR": str(folder), "TRITON_CACHE_DIR": str(folder / "triton")}
+    before = {name: os.environ.get(name) for name in places}
+    os.environ |= places
+    try:
+        yield
+    finally:
+        clear_caches()
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _begun_anew(backend: str, scratch: Path, *, kept: bool = False) -> Iterator[None]:
+    """No compiled code on entry and on exit; for Inductor with an empty cache folder in between, or one that is
+    kept."""
     _forget()
     with contextlib.ExitStack() as inside:
-        if backend == "inductor":
+        if kept:
+            inside.enter_context(_kept_files(scratch / "compiled"))
+        elif backend == "inductor":
             from torch._inductor.utils import fresh_cache
 
             inside.enter_context(fresh_cache(dir=str(scratch)))
@@ -71,7 +96,8 @@ class _Rounds:
             self._ready = self._compiled() if self._ready is None else self._ready
             self._calls()
             return
-        with _begun_anew(self._asked.backend, self._asked.context.scratch):
+        asked = self._asked
+        with _begun_anew(asked.backend, asked.context.scratch, kept=asked.compiler_files == "kept"):
             self._ready = self._compiled()
             self._calls()
             self._counted = compiler_counts(*_COUNTS)
@@ -103,23 +129,26 @@ class _Rounds:
         return (torch.tensor(float(value), device=self._asked.context.device),)
 
     def _calls(self) -> None:
+        in_parts = self._asked.scope == "block" and self._asked.mode != "default"
         with torch.no_grad(), contextlib.ExitStack() as later:
             for number, (key, tensors) in enumerate(self._subject.cases.items()):
                 if number == 1 and self._asked.stance != "default":
                     later.enter_context(torch.compiler.set_stance(self._asked.stance))
                 for call in range(self._asked.iterations):
+                    if in_parts:
+                        # Without it each layer's graph counts as a new step, in which what the one before gave is gone.
+                        torch.compiler.cudagraph_mark_step_begin()
                     self._fill(key, self.arguments(tensors, call))
 
     def _compiled(self) -> Any:
         """The function under torch.compile, as a whole or layer by layer; nothing is compiled before its first call."""
-        backend, dynamic = self._asked.backend, _DYNAMIC[self._asked.dynamic]
-        if backend == "none":
+        if self._asked.backend == "none":
             return self._subject.function
-        if self._asked.scope == "block":
-            layers = self._subject.layers
-            return torch.nn.Sequential(*(torch.compile(layer, backend=backend, dynamic=dynamic) for layer in layers))
         mode = None if self._asked.mode == "default" else self._asked.mode
-        return torch.compile(self._subject.function, backend=backend, dynamic=dynamic, mode=mode)
+        how = {"backend": self._asked.backend, "dynamic": _DYNAMIC[self._asked.dynamic], "mode": mode}
+        if self._asked.scope == "block":
+            return torch.nn.Sequential(*(torch.compile(layer, **how) for layer in self._subject.layers))
+        return torch.compile(self._subject.function, **how)
 
     def _fill(self, key: str, arguments: tuple[Any, ...]) -> None:
         """One call; what belongs to true elements goes into the output."""
@@ -146,29 +175,47 @@ def _validate(asked: SimpleNamespace) -> None:
         raise ValueError("variant break, where or cond needs function: branch, and branch needs one of them")
     if asked.variant == "mutating" and (function != "block" or not asked.owned):
         raise ValueError("variant: mutating writes over its argument; it needs function: block and owned: true")
-    if asked.mode != "default" and (asked.backend != "inductor" or asked.scope != "model"):
-        raise ValueError("mode is one of Inductor's; it needs backend: inductor and scope: model")
     if asked.spread > 1 or (asked.spread >= 0 and len(asked.lengths) != _SPREAD_OVER):
         raise ValueError("spread is a share from 0 to 1 of the one length that lengths gives; -1 leaves lengths alone")
     if function == "branch" and asked.pad != "none":
         raise ValueError("function: branch sums its whole input, so it cannot be padded; use pad: none")
-    if asked.scope == "block" and function != "block":
-        raise ValueError("scope: block compiles layer by layer; it needs function: block")
     if asked.scalar != "fixed" and function not in subjects.WITH_NUMBER:
         raise ValueError(
             f"scalar is the number of functions {' and '.join(subjects.WITH_NUMBER)}, and needs one of them"
         )
 
 
+def _validate_compiler(asked: SimpleNamespace) -> None:
+    """Settings of the compiler, and the function that takes sizes."""
+    function = asked.function
+    if (asked.mode, asked.compiler_files) != ("default", "anew") and asked.backend != "inductor":
+        raise ValueError("mode and compiler_files are Inductor's; they need backend: inductor")
+    if asked.compiler_files == "kept" and not asked.include_compile:
+        raise ValueError("compiler_files: kept is for steps that compile; it needs include_compile: true")
+    if function != "decode_block" and (asked.dtype != "float32" or asked.width):
+        raise ValueError("dtype and width are those of function: decode_block")
+    if asked.width % 8 or asked.width < 0:
+        raise ValueError(f"width is {asked.width}; it must be 0 (256) or a multiple of 8, the heads")
+    if asked.scope == "block" and function not in ("block", "decode_block"):
+        raise ValueError("scope: block compiles layer by layer; it needs function: block or decode_block")
+    if function == "decode_block" and asked.pad != "none":
+        raise ValueError("function: decode_block reads keys of its own rows, so it cannot be padded; use pad: none")
+
+
 def process(
     context: Context,
     *,
     function: Literal[
-        "branch", "elementwise_chain", "elementwise_mlp", "offset_attention", "block"
+        "branch",
+        "elementwise_chain",
+        "elementwise_mlp",
+        "offset_attention",
+        "block",
+        "decode_block",
     ] = "elementwise_mlp",
     variant: Literal["plain", "break", "where", "cond", "mutating"] = "plain",
     backend: Literal["none", "eager", "aot_eager", "inductor"] = "inductor",
-    mode: Literal["default", "reduce-overhead"] = "default",
+    mode: Literal["default", "reduce-overhead", "max-autotune"] = "default",
     dynamic: Literal["off", "auto", "on", "mark"] = "auto",
     lengths: list[int] = [64],  # noqa: B006
     spread: float = -1.0,
@@ -178,14 +225,19 @@ def process(
     stance: Literal["default", "eager_on_recompile"] = "default",
     scope: Literal["model", "block"] = "model",
     layers: int = 1,
+    width: int = 0,
+    dtype: Literal["float32", "bfloat16"] = "float32",
     include_compile: bool = True,
+    compiler_files: Literal["anew", "kept"] = "anew",
     owned: bool = False,
 ) -> Workload:
-    """``iterations`` calls of a function for each length in turn, forward only, fp32.
+    """``iterations`` calls of a function for each length in turn, forward only.
 
     ``include_compile`` drops all compiled code at the start of each step, so that a step compiles whatever its lengths
-    demand, with Inductor's files in a folder of its own; otherwise the first step compiles and the others run what it
-    compiled. Importing the compiler, trying out vector instructions and precompiling C++ headers are left out.
+    demand, with Inductor's files in a folder of its own, or one that is ``kept``: then all steps but the first find
+    their code there, and pay for tracing, loading and recording graphs. Otherwise the first step compiles and the
+    others run what it compiled. Importing the compiler, trying out vector instructions and precompiling C++ headers
+    are left out.
     ``backend: none`` calls the function as it is. ``mode: reduce-overhead`` replays CUDA graphs on a GPU. ``dynamic:
     mark`` marks the length of each input; ``pad`` fills up with zeros to the longest length or to a multiple of 64,
     inside the step. ``spread`` of 0 or more makes eight lengths of the one that is given, down to that share less.
@@ -194,13 +246,23 @@ def process(
 
     Functions: branch ([length] twice, both ways in turn), elementwise_chain ([length]), elementwise_mlp ([length, 64]
     and a factor), offset_attention ([length, 192] and how many keys count), block (``layers`` causal transformer
-    blocks, [1, length, 256]). Items: elements or tokens, without padding. Source: chapters 14 and 18.
+    blocks, [1, length, 256]), decode_block (``layers`` blocks of ``width``, 0: 256, over one token of ``length``
+    sequences with keys and values of 256 to 512 earlier ones). Items: elements or tokens, without padding. Source:
+    chapters 14 and 18.
     """
     lengths = spread_lengths(lengths[0], spread) if spread >= 0 and len(lengths) == 1 else lengths
     asked = SimpleNamespace(**locals())
     _validate(asked)
+    _validate_compiler(asked)
     subject = subjects.build(
-        function, variant=variant, lengths=lengths, layers=layers, device=context.device, seed=context.seed
+        function,
+        variant=variant,
+        lengths=lengths,
+        layers=layers,
+        device=context.device,
+        seed=context.seed,
+        width=width,
+        dtype=getattr(torch, dtype),
     )
     asked.anew = backend != "none" and include_compile
     if asked.anew and backend == "inductor" and context.device == "cpu":
@@ -213,6 +275,7 @@ def process(
         inputs=lambda: {f"{key}:{i}": t for key, ts in subject.cases.items() for i, t in enumerate(ts)},
         redraw=subject.redraw,
         reference=lambda: subjects.truth(subject, lambda ts: ts + rounds.factor(iterations - 1)),
+        checks={"relative_frobenius": relative_frobenius},
         anew=asked.anew and backend == "inductor",
         counters=rounds.counters,
         facts={

@@ -16,7 +16,7 @@ struct Plan {  // field by field as in _launch_native.Plan
   const float* keys;
   int32_t* seen;
   float taken;
-  int32_t nodes, width, iterations, issue, sync, refresh, decision, fork_join, children, queue;
+  int32_t nodes, width, iterations, issue, sync, refresh, decision, fork_join, children, queue, sizes;
 };
 
 // Iterations begun or, in a chain, ended; the latest decision; next item of the queue; item in work.
@@ -25,7 +25,6 @@ struct State {
 };
 
 constexpr int BLOCK = 256;
-constexpr int SIZES = 4;
 
 // One link of the chain: y = x / 2 first, then y = x + y / 2. The first notes its length, the last counts the turn.
 __device__ void link_body(const float* x, float* y, int64_t n, bool first, bool last, State* state, int32_t* seen) {
@@ -149,6 +148,8 @@ struct Runner {
   std::vector<cudaGraphExec_t> execs;
   std::vector<cudaGraph_t> graphs;
 
+  int64_t graph_bytes = 0;
+
   explicit Runner(const Plan& plan) : p(plan) {}
 
   void open() {
@@ -159,7 +160,7 @@ struct Runner {
     TRY(cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking));
     TRY(cudaEventCreateWithFlags(&forked, cudaEventDisableTiming));
     TRY(cudaEventCreateWithFlags(&joined, cudaEventDisableTiming));
-    if (p.issue == GRAPH) open_graphs();
+    if (p.issue == GRAPH) open_graphs_measured();
     if (p.issue == DEVICE_GRAPH) instantiate(captured([&](cudaStream_t s) { chain(s, p.n, true); }), true);
     if (p.issue == SCHEDULER) {
       instantiate(captured([&](cudaStream_t s) { item_chain(s); }), true);
@@ -176,6 +177,18 @@ struct Runner {
     TRY(cudaDeviceSynchronize());
   }
 
+  // What the graphs take of the device's memory, as far as the driver's free memory tells.
+  void open_graphs_measured() {
+    size_t before = 0, after = 0, total = 0;
+    TRY(cudaDeviceSynchronize());
+    TRY(cudaMemGetInfo(&before, &total));
+    open_graphs();
+    for (auto exec : execs) TRY(cudaGraphUpload(exec, own));
+    TRY(cudaStreamSynchronize(own));
+    TRY(cudaMemGetInfo(&after, &total));
+    graph_bytes = before > after ? (int64_t)(before - after) : 0;
+  }
+
   void open_graphs() {
     if (p.decision == IF || p.decision == SWITCH) {
       instantiate(captured([&](cudaStream_t s) { first_and_decide(s); }));
@@ -186,12 +199,12 @@ struct Runner {
     } else if (p.queue) {
       instantiate(captured([&](cudaStream_t s) { item_chain(s); }));
     } else {
-      const int count = p.refresh == GRAPH_PER_SIZE ? SIZES : 1;
+      const int count = p.refresh == GRAPH_PER_SIZE ? p.sizes : 1;
       for (int32_t i = 0; i < count; ++i) instantiate(captured([&](cudaStream_t s) { chain(s, size_of(i), false); }));
     }
   }
 
-  int64_t size_of(int32_t turn) const { return p.refresh == NONE ? p.n : p.n - (turn % SIZES) * (p.n / (2 * SIZES)); }
+  int64_t size_of(int32_t turn) const { return p.refresh == NONE ? p.n : p.n - (turn % p.sizes) * (p.n / (2 * p.sizes)); }
 
   template <class Issuer>
   cudaGraph_t captured(Issuer issue) {
@@ -378,7 +391,7 @@ struct Runner {
 
   // The graph for this turn's size: the only one, one of a pool, made anew, or the old one with new parameters.
   void refreshed(cudaStream_t s, int32_t turn) {
-    cudaGraphExec_t exec = execs[p.refresh == GRAPH_PER_SIZE ? turn % SIZES : 0];
+    cudaGraphExec_t exec = execs[p.refresh == GRAPH_PER_SIZE ? turn % p.sizes : 0];
     if (p.refresh != RECAPTURE && p.refresh != EXEC_UPDATE) return TRY(cudaGraphLaunch(exec, s));
     cudaGraph_t graph = captured([&](cudaStream_t c) { chain(c, size_of(turn), false); });
     if (p.refresh == EXEC_UPDATE) {
@@ -421,6 +434,7 @@ const char* launches_open(const Plan* plan, void** runner) {
 const char* launches_step(void* runner, void* stream) {
   return guarded([&] { ((Runner*)runner)->step((cudaStream_t)stream); });
 }
+int64_t launches_graph_bytes(void* runner) { return ((Runner*)runner)->graph_bytes; }
 void launches_close(void* runner) {
   ((Runner*)runner)->close();
   delete (Runner*)runner;

@@ -30,7 +30,8 @@ ISSUES = (
 SYNCS = ("end", "each", "kernel")
 REFRESHES = ("none", "recapture", "exec_update", "graph_per_size")
 DECISIONS = ("none", "if", "while", "switch", "spawn")
-_SIZES = 4
+_CHUNK = 2 << 20
+"""Bytes in which the driver takes memory from the device."""
 _ELEMENT = 4
 _CHAIN_ISSUES: Mapping[str, tuple[str, ...]] = {
     "none": ("stream", "graph", "device_graph", *TWO_CHAINS),
@@ -56,7 +57,7 @@ class LaunchPlan(ctypes.Structure):
             (name, ctypes.c_int32)
             for name in (
                 "nodes", "width", "iterations", "issue", "sync", "refresh", "decision", "fork_join", "children",
-                "queue",
+                "queue", "sizes",
             )
         ),
     ]  # fmt: skip
@@ -79,6 +80,7 @@ class LaunchRequest:
     width: int = 1
     children: int = 2
     queue: bool = False
+    sizes: int = 4
 
     def check(self) -> None:
         """Raises ValueError for a mixture that the library does not have."""
@@ -96,13 +98,13 @@ class LaunchRequest:
             raise ValueError(f"nodes times iterations must be {_PENDING} or less: a device holds no more launches")
         if self.copies and self.issue in TWO_CHAINS:
             raise ValueError(f"issue {self.issue} writes the second chain where copies would go")
-        if self.n % (2 * _SIZES):
-            raise ValueError(f"n is {self.n}; it must be a multiple of {2 * _SIZES}")
+        if self.sizes < 1 or self.n % (2 * self.sizes):
+            raise ValueError(f"n is {self.n}; it must be a multiple of {2 * self.sizes}, and sizes 1 or more")
 
     def plan(self) -> LaunchPlan:
         """As numbers, pointers still empty."""
         plan = LaunchPlan(fork_join=self.capture == "fork_join")
-        for name in ("n", "taken", "nodes", "width", "iterations", "children", "queue"):
+        for name in ("n", "taken", "nodes", "width", "iterations", "children", "queue", "sizes"):
             setattr(plan, name, getattr(self, name))
         for name, words in (("issue", ISSUES), ("sync", SYNCS), ("refresh", REFRESHES), ("decision", DECISIONS)):
             setattr(plan, name, words.index(getattr(self, name)))
@@ -121,8 +123,8 @@ class LaunchRequest:
         if self.queue:
             found = turns + 1
         elif self.decision == "none":
-            shorter = 0 if self.refresh == "none" else self.n // (2 * _SIZES)
-            found = self.n - turns % _SIZES * shorter
+            shorter = 0 if self.refresh == "none" else self.n // (2 * self.sizes)
+            found = self.n - turns % self.sizes * shorter
         elif self.decision == "if":
             found = np.where(keys < np.float32(self.taken), 1, -1)
         elif self.decision == "switch":
@@ -180,11 +182,13 @@ def build(folder: Path, *, architecture: str) -> Path:
 
 
 def load(path: Path) -> Any:
-    """The library with its three functions declared."""
+    """The library with its four functions declared."""
     library = ctypes.CDLL(str(path))
     library.launches_open.argtypes = [ctypes.POINTER(LaunchPlan), ctypes.POINTER(ctypes.c_void_p)]
     library.launches_step.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
     library.launches_open.restype = library.launches_step.restype = ctypes.c_char_p
+    library.launches_graph_bytes.argtypes = [ctypes.c_void_p]
+    library.launches_graph_bytes.restype = ctypes.c_int64
     library.launches_close.argtypes = [ctypes.c_void_p]
     library.launches_close.restype = None
     return library
@@ -245,6 +249,9 @@ def workload(context: Context, asked: LaunchRequest) -> Workload:
     torch.cuda.synchronize()
     _raise_fault(library.launches_open(ctypes.byref(plan), ctypes.byref(runner)))
 
+    # Less than a chunk cannot be told from none.
+    held = float(max(_CHUNK, library.launches_graph_bytes(runner))) if asked.issue == "graph" else 0.0
+
     def step() -> None:
         _raise_fault(library.launches_step(runner, torch.cuda.current_stream().cuda_stream))
 
@@ -261,6 +268,7 @@ def workload(context: Context, asked: LaunchRequest) -> Workload:
         redraw=arrays.redraw,
         reference=arrays.reference,
         counters=asked.counts,
+        values=(lambda: {"graph_bytes": held}) if held else None,
         facts={"issue": asked.issue, "architecture": architecture, "compiler": Path(find_nvcc()).name},
         close=close,
     )

@@ -50,6 +50,12 @@ class Source:
         self._runtime = runtime
         self._calls = 0
 
+    def begin(self) -> None:
+        """A step begins."""
+
+    def end(self) -> None:
+        """Everything of this step was given back."""
+
     def take(self, size: int, stream: int) -> Allocation:
         """A buffer of ``size`` bytes, ready for work on ``stream``."""
         self._calls += 1
@@ -181,6 +187,56 @@ class _TorchAllocator(_ByTorch):
         torch.cuda.empty_cache()
 
 
+class OwnPool(_TorchAllocator):
+    """torch.empty from a MemPool that lives as long as a step's buffers."""
+
+    _pool: Any = None
+
+    def begin(self) -> None:
+        """A new pool."""
+        self._pool = torch.cuda.MemPool()
+
+    def end(self) -> None:
+        """Let go of the pool; what it held goes back to the driver when torch's cache is emptied."""
+        self._pool = None
+
+    def take(self, size: int, stream: int) -> Allocation:
+        """A tensor of the pool."""
+        with torch.cuda.use_mem_pool(self._pool, self._device):
+            return super().take(size, stream)
+
+    def facts(self) -> dict[str, Any]:
+        """torch's, and that there are two pools."""
+        return {**super().facts(), "pools": 2}
+
+
+class _Sliced(_ByTorch):
+    """Slices of one buffer, one behind the other; when all are given back it is cut up from the start again."""
+
+    def __init__(self, device: Any, *, size: int) -> None:
+        super().__init__(device)
+        self._buffer = torch.empty(size, dtype=torch.uint8, device=device)
+        self._used = self._out = 0
+
+    def take(self, size: int, stream: int) -> Allocation:
+        if self._used + size > len(self._buffer):
+            raise ValueError(f"{size} bytes are asked for; {len(self._buffer) - self._used} of the buffer are left")
+        block = Allocation(self._buffer.data_ptr() + self._used)
+        self._used += size
+        self._out += 1
+        return block
+
+    def give(self, block: Allocation, stream: int) -> None:
+        self._out -= 1
+        self._used = self._used if self._out else 0
+
+    def facts(self) -> dict[str, Any]:
+        return {"allocator": "sliced", "blocks": 1, "block_bytes": len(self._buffer)}
+
+    def counters(self, steps: int, count: int) -> dict[str, float]:
+        return {"driver_allocations": 0.0, "held_bytes": float(len(self._buffer))}
+
+
 class _Kept(_ByTorch):
     """Blocks of one size, carved out of one allocation (``slab``) or allocated once each; the latest given up is taken
     next, and the taker's stream waits for the giver's."""
@@ -222,6 +278,8 @@ def make_source(name: str, *, device: Any, largest: int, live: int, threshold: i
     SkipSide where the CUDA runtime is needed and CuPy is not installed."""
     if name == "torch":
         return _TorchAllocator(device)
+    if name == "sliced":
+        return _Sliced(device, size=largest)
     if name in ("slab", "preallocated"):
         return _Kept(device, size=largest, blocks=live, name=name)
     runtime = import_cupy().cuda.runtime

@@ -71,8 +71,9 @@ def wait_on_host(queues: Any, producer: Any, how: Handoff) -> None:
         queues.wait_on_host(producer)
 
 
-def replay_of(step: Call, *, stream: Any = None) -> Callable[[], None]:
-    """Replay of ``step``, captured as a CUDA graph after three runs on a side stream: ``stream``, or a new one."""
+def replay_of(step: Call, *, stream: Any = None, pool: Any = None) -> Callable[[], None]:
+    """Replay of ``step``, captured as a CUDA graph after three runs on a side stream: ``stream``, or a new one. What it
+    allocates comes from ``pool``, or a pool of its own."""
     side = torch.cuda.Stream() if stream is None else stream
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -81,6 +82,6 @@ def replay_of(step: Call, *, stream: Any = None) -> Callable[[], None]:
     torch.cuda.current_stream().wait_stream(side)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
+    with torch.cuda.graph(graph, pool=pool, stream=stream):
         step()
     return graph.replay

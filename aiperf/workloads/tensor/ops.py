@@ -15,7 +15,15 @@ from aiperf.workloads.contract import SkipSide, Work, Workload
 from aiperf.workloads.shared.compiler_counts import compiler_counts
 from aiperf.workloads.shared.seeded import empty, fill_normal, fill_uniform, memory_charge, torch_dtype
 from aiperf.workloads.shared.triton_gemm import need_triton
-from aiperf.workloads.tensor.triton_ops import EPSILON, SCALE, SHIFT, launcher, registered_add
+from aiperf.workloads.tensor.triton_ops import (
+    EPSILON,
+    SCALE,
+    SHIFT,
+    TOP,
+    launcher,
+    registered_add,
+    registered_gate,
+)
 
 Layout = Literal["all", "row", "matrix", "table"]
 TABLE = 1024
@@ -28,7 +36,7 @@ class Given:
     """One input: over all elements, over one row, a square matrix of rows, or a short table; and how it is drawn."""
 
     layout: Layout = "all"
-    draw: Literal["normal", "weight", "angle", "mask", "square"] = "normal"
+    draw: Literal["normal", "weight", "angle", "mask", "square", "ranks"] = "normal"
 
 
 @dataclass(frozen=True)
@@ -43,6 +51,7 @@ class Operation:
     flops: float
     rows: bool = False
     """Works along the last of two dimensions."""
+    outputs: tuple[str, ...] = ("out",)
 
 
 def _chain(depth: int, n: int) -> Callable[..., Any]:
@@ -87,6 +96,12 @@ def _swiglu(gate: Any, up: Any) -> Any:
     return torch.nn.functional.silu(gate) * up
 
 
+def _top_k_gate(x: Any) -> Any:
+    """The best experts of each token and the shares in which they are mixed, as Mixtral's router is written."""
+    shares, experts = x.softmax(-1).topk(TOP, -1)
+    return shares / shares.sum(-1, keepdim=True), experts
+
+
 def _plain(function: Callable[..., Any]) -> Callable[[int, int], Callable[..., Any]]:
     return lambda depth, n: function
 
@@ -121,6 +136,9 @@ OPERATIONS: Mapping[str, Operation] = {
     ),
     "modulo_lookup": Operation({"table": Given("table")}, _lookup, 1, 0),
     "mul_add_relu": Operation({"x": Given(), "y": Given()}, _plain(lambda x, y: (x * _HALF + y).relu()), 3, 3),
+    "top_k_gate": Operation(
+        {"x": Given(draw="ranks")}, _plain(_top_k_gate), 1, 5, rows=True, outputs=("shares", "experts")
+    ),
 }  # fmt: skip
 
 
@@ -130,6 +148,11 @@ def drawn(given: Given, tensor: Any, held: Mapping[str, Any], *, seed: int, name
 
     if given.draw == "square":
         torch.mul(held["x"], held["x"], out=tensor)
+    elif given.draw == "ranks":
+        # No two values of a row are equal, so that there is one order of them.
+        noise = torch.empty(tensor.shape)
+        fill_normal(noise, seed=seed, name=name)
+        tensor.copy_(noise.argsort(-1) * (8.0 / tensor.shape[-1]) - 4.0)
     elif given.draw in ("normal", "weight"):
         fill_normal(tensor, seed=seed, name=name)
         if given.draw == "weight":
@@ -157,6 +180,10 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     return torch.compile(own(function), fullgraph=True, dynamic=False)
 
 
+def _named(names: tuple[str, ...], found: Any) -> dict[str, Any]:
+    return dict(zip(names, found if isinstance(found, tuple) else (found,), strict=True))
+
+
 def _runner(asked: SimpleNamespace, inputs: Mapping[str, Any], held: dict[str, Any]) -> Callable[[], object]:
     """One step that leaves its result in ``held``."""
     impl, function = asked.impl, OPERATIONS[asked.op].make(asked.depth, asked.n)
@@ -166,15 +193,18 @@ def _runner(asked: SimpleNamespace, inputs: Mapping[str, Any], held: dict[str, A
         launch = launcher(asked.op, depth=asked.depth, block=asked.block, warps=asked.warps)
         held["out"] = torch.empty_like(next(iter(inputs.values())))
         return lambda: launch(inputs, held["out"])
-    if impl in ("opaque", "transparent"):
+    if asked.op == "top_k_gate" and impl == "transparent":
+        gate = registered_gate()
+        function = lambda x: gate(x)  # noqa: E731
+    elif impl in ("opaque", "transparent"):
         add = registered_add(impl == "transparent", asked.block)
         function = lambda x, y: add(x * _HALF, y).relu()  # noqa: E731
     if impl != "torch":
         function = compiled(function)
-    arguments = tuple(inputs.values())
+    arguments, names = tuple(inputs.values()), OPERATIONS[asked.op].outputs
 
     def run() -> None:
-        held["out"] = function(*arguments)
+        held.update(_named(names, function(*arguments)))
 
     return run
 
@@ -183,8 +213,10 @@ def expression(asked: SimpleNamespace) -> Workload:
     """``op`` by ``impl`` over ``n`` elements; see tensor.op. Raises ValueError for a pair that is not there."""
     context, op, impl, n, cols = asked.context, asked.op, asked.impl, asked.n, asked.cols
     operation, kind = OPERATIONS[op], torch_dtype(asked.dtype)
-    if impl in ("opaque", "transparent") and op != "mul_add_relu":
-        raise ValueError(f"impl {impl} is there for op mul_add_relu")
+    if op not in {"opaque": ("mul_add_relu",), "transparent": ("mul_add_relu", "top_k_gate")}.get(impl, (op,)):
+        raise ValueError(f"impl opaque is there for op mul_add_relu, transparent also for top_k_gate; op is {op}")
+    if op == "top_k_gate" and (cols < TOP or asked.dtype != "float32"):
+        raise ValueError(f"top_k_gate takes float32 and {TOP} columns or more; dtype is {asked.dtype}, cols {cols}")
     if operation.rows and n % cols:
         raise ValueError(f"{n} elements do not make whole rows of {cols}")
     if impl == "triton":
@@ -221,10 +253,10 @@ def expression(asked: SimpleNamespace) -> Workload:
             item="elements",
             **memory_charge(context.device, moved),
         ),
-        outputs=lambda: {"out": held["out"]},
+        outputs=lambda: dict(held),
         inputs=lambda: inputs,
         redraw=redraw,
-        reference=lambda: {"out": truth(*(tensor.double() for tensor in inputs.values()))},
+        reference=lambda: _named(operation.outputs, truth(*(tensor.double() for tensor in inputs.values()))),
         counters=lambda: compiler_counts("graphs"),
         facts={"impl": impl, "dtype": asked.dtype, "input_bytes": sum(t.nbytes for t in inputs.values())},
     )

@@ -19,6 +19,9 @@ except ImportError:
 
 EPSILON = 1e-5
 SCALE, SHIFT = 0.99, 0.01
+TOP = 8
+"""Experts of a token."""
+_ROWS = 8
 
 
 @jit
@@ -109,6 +112,33 @@ def _norm_dropout(  # type: ignore[no-untyped-def]
     tl.store(out + row + at, value.to(out.dtype.element_ty), mask=inside)
 
 
+@jit
+def _gate(  # type: ignore[no-untyped-def]
+    x, shares, experts, rows, cols,
+    top: tl.constexpr, block: tl.constexpr, each: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0) * each + tl.arange(0, each)
+    at = tl.arange(0, block)[None, :]
+    inside = (row < rows)[:, None] & (at < cols)
+    value = tl.load(x + row[:, None].to(tl.int64) * cols + at, mask=inside, other=float("-inf"))
+    # A row past the last has no value above -inf, and must not become a difference of two of them.
+    highest = tl.where(row < rows, tl.max(value, axis=1), 0.0)
+    value = tl.exp(value - highest[:, None])
+    value = value / tl.where(row < rows, tl.sum(value, axis=1), 1.0)[:, None]
+    slot = tl.arange(0, top)[None, :]
+    best = tl.zeros([each, top], tl.float32)
+    places = tl.zeros([each, top], tl.int64)
+    for i in tl.static_range(top):
+        place = tl.argmax(value, axis=1)
+        best = tl.where(slot == i, tl.max(value, axis=1)[:, None], best)
+        places = tl.where(slot == i, place[:, None].to(tl.int64), places)
+        value = tl.where(at == place[:, None], -1.0, value)
+    best = best / tl.where(row < rows, tl.sum(best, axis=1), 1.0)[:, None]
+    into = row[:, None].to(tl.int64) * top + slot
+    tl.store(shares + into, best, mask=(row < rows)[:, None] & (slot < top))
+    tl.store(experts + into, places, mask=(row < rows)[:, None] & (slot < top))
+
+
 Launch = Callable[[Mapping[str, Any], Any], object]
 """(inputs by name, output) -> queued."""
 FLAT: dict[str, Any] = {"add": _add, "axpb": _axpb, "swiglu": _swiglu, "gated_activation": _gated}
@@ -164,3 +194,22 @@ def registered_add(transparent: bool, block: int) -> Callable[[Any, Any], Any]:
     opaque = torch.library.custom_op(name, add, mutates_args=())
     opaque.register_fake(lambda a, b: torch.empty_like(a))
     return opaque
+
+
+@functools.cache
+def registered_gate() -> Callable[[Any], Any]:
+    """The best experts of each row of float32 scores by one Triton kernel, as an operator that the compiler looks
+    into."""
+    import torch
+
+    def gate(x: Any) -> Any:
+        rows, cols = x.shape
+        shares = torch.empty((rows, TOP), dtype=torch.float32, device=x.device)
+        experts = torch.empty((rows, TOP), dtype=torch.int64, device=x.device)
+        block = 1 << (cols - 1).bit_length()
+        kernel = torch.library.wrap_triton(_gate)
+        kernel[(triton.cdiv(rows, _ROWS),)](x, shares, experts, rows, cols, top=TOP, block=block, each=_ROWS)
+        return shares, experts
+
+    gate.__annotations__ = {"x": torch.Tensor, "return": tuple[torch.Tensor, torch.Tensor]}
+    return torch.library.triton_op("aiperf::top_k_gate", gate, mutates_args=())

@@ -79,6 +79,7 @@ def op(
         "add", "copy", "where", "scale_add", "sin_sqrt", "add_scale", "relu_abs", "axpb", "row_l2norm", "row_sum",
         "use_stored_square", "recompute_square", "swiglu", "softmax", "layer_norm", "norm_dropout_residual",
         "linear_gelu_dropout", "gated_activation", "modulo_lookup", "mul_add_relu", "standardise_rows", "byte_tokenise",
+        "top_k_gate",
     ] = "add",
     impl: Literal[
         "python_loop", "per_tensor", "numpy", "cupy", "torch", "compiled", "triton", "opaque", "transparent"
@@ -104,7 +105,9 @@ def op(
     The other operations are expressions with intermediates: ``torch`` runs them call by call, ``compiled`` in one graph
     by torch.compile, ``triton`` as one kernel written by hand (``block`` elements a program, or a row; ``warps``).
     ``axpb`` is x * 0.99 + 0.01, ``depth`` times. ``mul_add_relu`` compiles relu(x / 2 + y) whole, or with its addition
-    as a Triton operator that the compiler cannot look into (``opaque``) or can (``transparent``). ``standardise_rows``
+    as a Triton operator that the compiler cannot look into (``opaque``) or can (``transparent``). ``top_k_gate`` makes
+    softmax shares of each row's 8 best of ``cols`` scores and says which they are, also as a transparent operator of
+    one kernel. ``standardise_rows``
     is there for numpy, cupy and torch; with ``copied`` a step also brings it from host memory to the device, before
     cupy and torch and after numpy. ``byte_tokenise`` is there for python_loop, numpy and, ``copied``, torch.
 
