@@ -140,8 +140,12 @@ class Decoder:
         """Hidden states [batch, count, width] after layers ``start`` to ``stop``, which extend the cache."""
         for index in range(start, stop):
             attended = self._attended(index, self._qkv(index, x), spot)
-            x = self._fed_forward(x + linear(attended, self.layers[index].out), index)
+            x = self._fed_forward(x + self._joined(linear(attended, self.layers[index].out)), index)
         return x
+
+    def _joined(self, product: Any) -> Any:
+        """What a product adds to the states; a model that holds a part of the weights adds up those of all parts."""
+        return product
 
     def beside(self, one: Any, cache: Cache, many: Any, others: Cache) -> tuple[Any, Any]:
         """Logits [1, 1, vocab] after the last of ``one`` [1, count], and [batch, 1, vocab] after ``many`` [batch, 1].
@@ -154,7 +158,7 @@ class Decoder:
                 self._attended(index, part.reshape(batch, -1, part.shape[-1]), spot).reshape(1, part.shape[1], -1)
                 for part, (spot, batch) in zip(qkv, parts, strict=True)
             ]
-            x = self._fed_forward(x + linear(torch.cat(attended, dim=1), layer.out), index)
+            x = self._fed_forward(x + self._joined(linear(torch.cat(attended, dim=1), layer.out)), index)
         cache.advance(count)
         others.advance(1)
         logits = self.logits(x[:, count - 1 :])
@@ -167,10 +171,12 @@ class Decoder:
         turned, v = split.split((heads + kv_heads, kv_heads), dim=1)
         q, k = _rotated(turned, spot.cos, spot.sin).split((heads, kv_heads), dim=1)
         k, v = spot.cache.extend(self.places[index], k, v)
-        mixed = F.scaled_dot_product_attention(
-            q, k, v, attn_mask=spot.mask, is_causal=spot.causal, enable_gqa=heads != kv_heads
-        )
-        return mixed.transpose(1, 2).flatten(2)
+        return self._mixed(q, k, v, spot).transpose(1, 2).flatten(2)
+
+    def _mixed(self, q: Any, k: Any, v: Any, spot: Spot) -> Any:
+        """What queries [batch, heads, count, head_dim] make of the keys and values that they see, of the same shape."""
+        gqa = q.shape[1] != k.shape[1]
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=spot.mask, is_causal=spot.causal, enable_gqa=gqa)
 
     def attention_of(self, index: int, last: Any, keys: Any, spot: Spot) -> Any:
         """How much the last token of ``spot``, whose state before a layer is ``last`` [batch, 1, width], attends to
@@ -184,7 +190,7 @@ class Decoder:
     def _fed_forward(self, x: Any, index: int) -> Any:
         layer = self.layers[index]
         gate, up = halves(self._normed(x, layer.mlp_norm), layer.gate_up)
-        return x + linear(F.silu(gate) * up, layer.down)
+        return x + self._joined(linear(F.silu(gate) * up, layer.down))
 
     def keep_only(self, x: Any, spot: Spot, start: int, stop: int) -> None:
         """Keys and values of hidden states ``x`` for layers ``start`` to ``stop``, which are not run."""
