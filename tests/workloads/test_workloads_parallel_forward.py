@@ -10,7 +10,7 @@ from gang_of_two import run_gang
 
 from aiperf.workloads.contract import Context, SkipSide
 from aiperf.workloads.decoder.model import PRESETS, draw
-from aiperf.workloads.parallel import tensor_parallel
+from aiperf.workloads.parallel import context_parallel, tensor_parallel
 from aiperf.workloads.parallel import workload as parallel
 from aiperf.workloads.parallel.context_parallel import own_positions
 from aiperf.workloads.parallel.pipeline import own_layers
@@ -110,6 +110,37 @@ def test_a_missing_all_reduce_is_noticed(monkeypatch):
     broken = part.forward(workload.inputs()["prompts"], Nothing())[:, -1].numpy()
     half = alone["logits"].shape[1] // 2
     assert np.linalg.norm(broken[:, :half] - alone["logits"][:, :half]) > 0.1 * np.linalg.norm(alone["logits"])
+
+
+def _ring(monkeypatch, ranks, order):
+    """Attention of every rank of a ring, put together, and that of one rank; ``order`` says whose keys come next."""
+    torch.manual_seed(5)
+    q, k, v = torch.randn(3, 2, 4, 24, 8)
+    own = [own_positions(24, rank=rank, ranks=ranks, device="cpu") for rank in range(ranks)]
+    whole = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    joined = torch.zeros_like(whole)
+    for rank in range(ranks):
+        coming = iter(order(rank, ranks))
+
+        def passed(held, *, rank, ranks, coming=coming):
+            source = next(coming)
+            return torch.stack((k[:, :, own[source]], v[:, :, own[source]])), []
+
+        monkeypatch.setattr(context_parallel, "_pass_on", passed)
+        mine = [x[:, :, own[rank]] for x in (q, k, v)]
+        joined[:, :, own[rank]] = context_parallel.ring_attention(*mine, rank=rank, ranks=ranks)
+    return joined, whole
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_a_ring_of_any_number_of_ranks_gives_what_one_rank_gives(monkeypatch, ranks):
+    joined, whole = _ring(monkeypatch, ranks, lambda rank, ranks: [(rank - step) % ranks for step in range(1, ranks)])
+    torch.testing.assert_close(joined, whole)
+
+
+def test_keys_that_come_in_another_order_are_noticed(monkeypatch):
+    joined, whole = _ring(monkeypatch, 3, lambda rank, ranks: [(rank + step) % ranks for step in range(1, ranks)])
+    assert (joined - whole).norm() > 0.1 * whole.norm()
 
 
 def test_every_rank_of_a_ring_sees_as_many_keys_and_all_tokens_are_dealt_out():

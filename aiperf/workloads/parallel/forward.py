@@ -210,6 +210,7 @@ class Training(Forward):
         self._training = PipelineTraining(self._part.model, **at, microbatches=asked.microbatches)
         self.prompts = self._texts()
         self.redraw(asked.context.seed)
+        self.held = self._training.outputs()
 
     def step(self) -> None:
         """The timed region."""

@@ -31,7 +31,7 @@ class PipelineTraining:
         if self._last:
             own |= {"norm": stage.norm, "head": stage.head}
         self._weights = {name: weight.requires_grad_() for name, weight in own.items()}
-        self._loss: Any = None
+        self._loss = torch.zeros((), device=stage.device)
 
     def step(self, tokens: Any) -> None:
         """Forward and backward passes for ``tokens`` [batch, count], each predicted from those before it. A stage runs
@@ -59,9 +59,13 @@ class PipelineTraining:
             self._exchange(pieces[0], self._rank - 1, back)
 
     def outputs(self) -> dict[str, Any]:
-        """Rows from all over each gradient of this stage, and on the last stage the loss."""
-        found = {name: w.grad[:: max(1, len(w) // _SHOWN)] for name, w in self._weights.items() if w.grad is not None}
-        return found | ({"loss": self._loss} if self._last and self._loss is not None else {})
+        """Rows from all over each gradient of this stage, zeros before the first step; on the last stage the loss."""
+        found = {name: self._shown(weight) for name, weight in self._weights.items()}
+        return found | ({"loss": self._loss} if self._last else {})
+
+    def _shown(self, weight: Any) -> Any:
+        rows = slice(None, None, max(1, len(weight) // _SHOWN))
+        return weight.grad[rows] if weight.grad is not None else torch.zeros_like(weight[rows], requires_grad=False)
 
     def _forward(self, piece: Any, x: Any) -> tuple[Any, Any]:
         """What a microbatch enters this stage with, and its states behind it; behind the last stage its loss."""
