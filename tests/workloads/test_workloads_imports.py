@@ -31,6 +31,7 @@ COMPILED = ("torch._dynamo", "torch._inductor.compile_fx", "torch._inductor.code
         ("stream.pipeline", {"kernel": "train_step"}, ("torch._dynamo",)),
         ("stream.pipeline", {"kernel": "spin"}, ()),
         ("parallel.train", {}, ("torch._dynamo",)),
+        ("parallel.forward", {}, ()),
         ("attention.forward", {"backend": "flex"}, COMPILED),
         ("attention.forward", {"backend": "math"}, ()),
         ("linalg.matmul", {"sparsity": "2:4"}, ("torch._dynamo", "torch.distributed.tensor")),
@@ -54,9 +55,12 @@ def test_only_what_set_up_imports_by_itself_comes_ahead(workload, params, ahead)
         ("linalg.matmul", {"backend": "triton"}, KEYED),
         ("linalg.matmul", {"backend": "torch"}, ()),
         ("model.step", {"backend": "triton"}, ()),
+        ("parallel.forward", {}, ("torch.nn.attention.bias",)),
     ],
 )
-def test_triton_compiles_in_set_up_on_a_gpu_and_not_in_its_interpreter(workload, params, on_gpu):
+def test_triton_compiles_in_set_up_on_a_gpu_and_not_in_its_interpreter_and_16_bit_caches_load_their_rule(
+    workload, params, on_gpu
+):
     assert imports_of(workload, params, "cuda") == on_gpu
     assert imports_of(workload, params) == ()
 
