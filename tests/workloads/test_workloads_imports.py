@@ -55,19 +55,17 @@ def test_only_what_set_up_imports_by_itself_comes_ahead(workload, params, ahead)
         ("linalg.matmul", {"backend": "triton"}, KEYED),
         ("linalg.matmul", {"backend": "torch"}, ()),
         ("model.step", {"backend": "triton"}, ()),
-        ("parallel.forward", {}, ("torch.nn.attention.bias",)),
     ],
 )
-def test_triton_compiles_in_set_up_on_a_gpu_and_not_in_its_interpreter_and_16_bit_caches_load_their_rule(
-    workload, params, on_gpu
-):
+def test_triton_compiles_in_set_up_on_a_gpu_and_not_in_its_interpreter(workload, params, on_gpu):
     assert imports_of(workload, params, "cuda") == on_gpu
     assert imports_of(workload, params) == ()
 
 
-def test_a_decoder_prepares_for_the_fused_kernel_where_there_is_one():
-    assert imports_of("llm.generate", {}, "cuda") == ("torch.nn.attention.bias",)
-    assert imports_of("llm.generate", {}) == ()
+@pytest.mark.parametrize("workload", ["llm.generate", "parallel.forward"])
+def test_a_decoder_prepares_for_the_fused_kernel_where_there_is_one(workload):
+    assert imports_of(workload, {}, "cuda") == ("torch.nn.attention.bias",)
+    assert imports_of(workload, {}) == ()
 
 
 def test_a_cache_loads_the_fused_kernel_s_rule_before_a_step_asks_for_it_and_only_where_there_is_one(monkeypatch):

@@ -107,7 +107,7 @@ class Part:
         return Microbatches(caches) if isinstance(self.model, Pipeline) else caches[0]
 
 
-class Forward:
+class LayoutSide:
     """A prefill of the prompts, and with phase both greedy tokens for each; the same results on every rank."""
 
     def __init__(self, asked: SimpleNamespace) -> None:
@@ -199,7 +199,7 @@ class Forward:
             self._stepper.close()
 
 
-class Training(Forward):
+class TrainingSide(LayoutSide):
     """Forward and backward passes of a pipeline."""
 
     def __init__(self, asked: SimpleNamespace) -> None:

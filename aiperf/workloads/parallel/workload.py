@@ -20,7 +20,7 @@ from aiperf.workloads.contract import Context, Outcome, SkipSide, Work, Workload
 from aiperf.workloads.llm.agreement import same_when_rounded
 from aiperf.workloads.parallel import gradient_exchange as exchange
 from aiperf.workloads.parallel.duties import Duties
-from aiperf.workloads.parallel.forward import Forward, Training, check_asked, join, work_of
+from aiperf.workloads.parallel.forward import LayoutSide, TrainingSide, check_asked, join, work_of
 from aiperf.workloads.shared import agreement, models
 from aiperf.workloads.shared.compiler_counts import compiler_counts
 
@@ -380,7 +380,7 @@ def forward(
     asked = SimpleNamespace(**locals())
     check_asked(asked)
     joined = join(context)
-    side: Forward = (Training if phase == "train" else Forward)(asked)
+    side: LayoutSide = (TrainingSide if phase == "train" else LayoutSide)(asked)
     return Workload(
         step=side.step,
         work=work_of(asked),
