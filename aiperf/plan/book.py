@@ -23,7 +23,7 @@ count or a model. illustrative: the book's own word for its tables, and every fi
 Weight = Literal["core", "useful", "marginal"]
 WEIGHTS: tuple[str, ...] = get_args(Weight)
 APPENDIX = "app"
-LATER_FAMILIES = ("parallel.forward",)
+LATER_FAMILIES: tuple[str, ...] = ()
 """Families of workloads that do not exist yet."""
 _WANTED_WEIGHTS = ("core", "useful")
 _LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

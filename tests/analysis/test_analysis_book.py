@@ -317,7 +317,8 @@ def test_a_cost_that_the_scenario_expects_is_said_to_be_one() -> None:
     assert (answered.answer, answered.why) == ("reproduced", "Costs time, as the scenario expects.")
 
 
-def test_a_row_whose_family_comes_later_waits_and_is_not_missing() -> None:
+def test_a_row_whose_family_comes_later_waits_and_is_not_missing(monkeypatch) -> None:
+    monkeypatch.setattr("aiperf.plan.book.LATER_FAMILIES", ("parallel.forward",))
     rows = [
         row("ch07/a"),
         row("ch07/later", family="parallel.forward"),

@@ -31,6 +31,7 @@ COMPILED = ("torch._dynamo", "torch._inductor.compile_fx", "torch._inductor.code
         ("stream.pipeline", {"kernel": "train_step"}, ("torch._dynamo",)),
         ("stream.pipeline", {"kernel": "spin"}, ()),
         ("parallel.train", {}, ("torch._dynamo",)),
+        ("parallel.forward", {}, ()),
         ("attention.forward", {"backend": "flex"}, COMPILED),
         ("attention.forward", {"backend": "math"}, ()),
         ("linalg.matmul", {"sparsity": "2:4"}, ("torch._dynamo", "torch.distributed.tensor")),
@@ -61,9 +62,10 @@ def test_triton_compiles_in_set_up_on_a_gpu_and_not_in_its_interpreter(workload,
     assert imports_of(workload, params) == ()
 
 
-def test_a_decoder_prepares_for_the_fused_kernel_where_there_is_one():
-    assert imports_of("llm.generate", {}, "cuda") == ("torch.nn.attention.bias",)
-    assert imports_of("llm.generate", {}) == ()
+@pytest.mark.parametrize("workload", ["llm.generate", "parallel.forward"])
+def test_a_decoder_prepares_for_the_fused_kernel_where_there_is_one(workload):
+    assert imports_of(workload, {}, "cuda") == ("torch.nn.attention.bias",)
+    assert imports_of(workload, {}) == ()
 
 
 def test_a_cache_loads_the_fused_kernel_s_rule_before_a_step_asks_for_it_and_only_where_there_is_one(monkeypatch):

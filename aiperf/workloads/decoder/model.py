@@ -90,9 +90,15 @@ class Spot:
     causal: bool
 
 
-def _layer(x: Any, layer: DecoderLayer, shape: Shape, spot: Spot, keep: Extend) -> Any:
+Mix = Callable[[Any, Any, Any, Spot], Any]
+"""What queries [batch, heads, count, head_dim] make of the keys and values that they see, of the same shape."""
+Join = Callable[[Any], Any]
+"""What a product adds to the states; a model that holds a part of the weights adds up those of all parts."""
+
+
+def _layer(x: Any, layer: DecoderLayer, shape: Shape, spot: Spot, keep: Extend, mix: Mix, join: Join) -> Any:
     """Hidden states [batch, count, width] after a layer, plain or compiled."""
-    return _fed_forward(x + linear(_attended(_qkv(x, layer), shape, spot, keep), layer.out), layer)
+    return _fed_forward(x + join(linear(_attended(_qkv(x, layer), shape, spot, keep, mix), layer.out)), layer, join)
 
 
 def _qkv(x: Any, layer: DecoderLayer) -> Any:
@@ -100,20 +106,18 @@ def _qkv(x: Any, layer: DecoderLayer) -> Any:
     return linear(_normed(x, layer.attention_norm), layer.qkv)
 
 
-def _attended(qkv: Any, shape: Shape, spot: Spot, keep: Extend) -> Any:
+def _attended(qkv: Any, shape: Shape, spot: Spot, keep: Extend, mix: Mix) -> Any:
     """What the heads of a layer make of ``qkv`` [batch, count, ...] and of what ``keep`` has: [batch, count, width]."""
     heads, kv_heads = shape.heads, shape.kv_heads
     turned, v = qkv.unflatten(-1, (-1, shape.head_dim)).transpose(1, 2).split((heads + kv_heads, kv_heads), dim=1)
     q, k = _rotated(turned, spot.cos, spot.sin).split((heads, kv_heads), dim=1)
     k, v = keep(k, v)
-    gqa = heads != kv_heads
-    mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=spot.mask, is_causal=spot.causal, enable_gqa=gqa)
-    return mixed.transpose(1, 2).flatten(2)
+    return mix(q, k, v, spot).transpose(1, 2).flatten(2)
 
 
-def _fed_forward(x: Any, layer: DecoderLayer) -> Any:
+def _fed_forward(x: Any, layer: DecoderLayer, join: Join) -> Any:
     gate, up = halves(_normed(x, layer.mlp_norm), layer.gate_up)
-    return x + linear(F.silu(gate) * up, layer.down)
+    return x + join(linear(F.silu(gate) * up, layer.down))
 
 
 def _normed(x: Any, weight: Any) -> Any:
@@ -170,8 +174,20 @@ class Decoder:
     def through(self, x: Any, spot: Spot, start: int, stop: int) -> Any:
         """Hidden states [batch, count, width] after layers ``start`` to ``stop``, which extend the cache."""
         for index in range(start, stop):
-            x = self.run_layer(x, self.layers[index], self.shape, spot, spot.cache.at(self.places[index]))
+            layer, keep = self.layers[index], spot.cache.at(self.places[index])
+            x = self.run_layer(x, layer, self.shape, spot, keep, self.mix, self.join)
         return x
+
+    @staticmethod
+    def mix(q: Any, k: Any, v: Any, spot: Spot) -> Any:
+        """As ``Mix`` says."""
+        gqa = q.shape[1] != k.shape[1]
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=spot.mask, is_causal=spot.causal, enable_gqa=gqa)
+
+    @staticmethod
+    def join(product: Any) -> Any:
+        """As ``Join`` says."""
+        return product
 
     def beside(self, one: Any, cache: Cache, many: Any, others: Cache) -> tuple[Any, Any]:
         """Logits [1, 1, vocab] after the last of ``one`` [1, count], and [batch, 1, vocab] after ``many`` [batch, 1].
@@ -182,8 +198,8 @@ class Decoder:
             attended = []
             for part, (spot, batch) in zip(_qkv(x, layer).split((count, len(many)), dim=1), parts, strict=True):
                 own, keep = part.reshape(batch, -1, part.shape[-1]), spot.cache.at(self.places[index])
-                attended.append(_attended(own, self.shape, spot, keep).reshape(1, part.shape[1], -1))
-            x = _fed_forward(x + linear(torch.cat(attended, dim=1), layer.out), layer)
+                attended.append(_attended(own, self.shape, spot, keep, self.mix).reshape(1, part.shape[1], -1))
+            x = _fed_forward(x + self.join(linear(torch.cat(attended, dim=1), layer.out)), layer, self.join)
         cache.advance(count)
         others.advance(1)
         logits = self.logits(x[:, count - 1 :])

@@ -1,6 +1,7 @@
-"""parallel.train: a training step over ranks or GPUs under a stated data-parallel strategy.
+"""parallel.train and parallel.forward: training steps, and a decoder's passes, over ranks under a stated layout.
 
-What must not live here: single-process steps (model/), models (models.py), how gradients meet (gradient_exchange.py).
+What must not live here: single-process steps (model/), models (models.py), how gradients meet (gradient_exchange.py),
+the layouts of a decoder (forward.py and a file for each).
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ import torch
 import torch.distributed as dist
 
 from aiperf.workloads.contract import Context, Outcome, SkipSide, Work, Workload
+from aiperf.workloads.llm.agreement import same_when_rounded
 from aiperf.workloads.parallel import gradient_exchange as exchange
 from aiperf.workloads.parallel.duties import Duties
+from aiperf.workloads.parallel.forward import LayoutSide, TrainingSide, check_asked, join, work_of
 from aiperf.workloads.shared import agreement, models
 from aiperf.workloads.shared.compiler_counts import compiler_counts
 
@@ -343,4 +346,48 @@ def _workload(asked: SimpleNamespace, joined: str) -> Workload:
             "captured": asked.graph,
             "sharded_parameters": sum(1 for p in task.module.parameters() if hasattr(p, "to_local")),
         },
+    )
+
+
+def forward(
+    context: Context,
+    *,
+    layout: Literal["tensor", "pipeline", "replicas", "context"] = "tensor",
+    decode_layout: Literal["same", "replicas"] = "same",
+    model: Literal["tiny", "small", "base", "1b", "8b", "70b-2layer"] = "tiny",
+    phase: Literal["prefill", "both", "train"] = "prefill",
+    batch: int = 1,
+    tokens: int = 128,
+    new_tokens: int = 8,
+    microbatches: int = 1,
+    graph: bool = False,
+    dtype: Literal["float32", "bfloat16"] = "float32",
+) -> Workload:
+    """One random-weight decoder over all ranks of the side: a prefill of ``batch`` prompts of ``tokens``, with ``both``
+    then ``new_tokens`` greedy tokens for each, or with ``train`` the gradients of one update.
+
+    ``layout``: ``tensor`` splits heads, hidden units and vocabulary (two all-reduces a layer); ``pipeline`` splits the
+    layers, and the batch into ``microbatches``; ``replicas`` splits the batch; ``context`` splits the prompt, and keys
+    and values go round in a ring. One rank has the whole model. ``decode_layout: replicas`` moves the keys and values
+    of a tensor-parallel prefill to replicas, whose weights lie on every rank besides. ``train`` takes microbatches by
+    1F1B; the last stage has fewer layers for the head. ``graph`` replays the decoding step as a CUDA graph. On the CPU
+    every rank has one thread.
+
+    Outputs, on every rank: logits after the prompts, tokens and margins of the choices; of ``train`` some rows of the
+    stage's gradients, and the loss. FLOPs: 2 x parameters x tokens, plus attention; 3 times that for ``train``. Bytes:
+    the weights once for each pass. Items: prompts' tokens, with ``both`` new ones (book, chapters 13, 15, 18, 19).
+    """
+    asked = SimpleNamespace(**locals())
+    check_asked(asked)
+    joined = join(context)
+    side: LayoutSide = (TrainingSide if phase == "train" else LayoutSide)(asked)
+    return Workload(
+        step=side.step,
+        work=work_of(asked),
+        outputs=lambda: dict(side.held),
+        inputs=lambda: {"prompts": side.prompts},
+        redraw=side.redraw,
+        checks={"same_when_rounded": same_when_rounded, "gradients_close": agreement.gradients_close},
+        facts={"backend": joined, "ranks": context.world_size, "threads": torch.get_num_threads()},
+        close=side.close,
     )

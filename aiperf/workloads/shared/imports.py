@@ -37,6 +37,7 @@ def imports_of(workload: str, params: Mapping[str, Any], device: str = "cpu") ->
         "stream.pipeline": _OPTIMIZER if params.get("kernel") == "train_step" else (),
         "parallel.train": _OPTIMIZER,
         "llm.generate": _BEHIND if on_gpu else (),
+        "parallel.forward": _BEHIND if on_gpu else (),
         "serve.engine": _ENGINE,
         "serve.cluster": _CLUSTER,
         "linalg.matmul": _SUBCLASSED if params.get("sparsity") == "2:4" else keyed,
