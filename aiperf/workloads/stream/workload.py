@@ -1,5 +1,5 @@
 """stream.pipeline: items pass through copy in, compute and copy out on one or several CUDA streams. stream.two_gpus is
-peers.py's.
+peers.py's, stream.recycled is recycling.py's.
 
 What must not live here: independent jobs that share a GPU (see gpu/), timing.
 """
@@ -18,9 +18,10 @@ from aiperf.workloads.shared.queues import Queues, replay_of
 from aiperf.workloads.shared.seeded import empty
 from aiperf.workloads.stream import schedule
 from aiperf.workloads.stream.peers import two_gpus
+from aiperf.workloads.stream.recycling import recycled
 from aiperf.workloads.stream.stages import Compute, compute
 
-__all__ = ["pipeline", "two_gpus"]
+__all__ = ["pipeline", "recycled", "two_gpus"]
 
 
 def pipeline(
