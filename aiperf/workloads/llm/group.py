@@ -6,7 +6,7 @@ What must not live here: what is done with them, caches themselves (workloads/de
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +19,7 @@ from aiperf.workloads.decoder.pruned import PrunedKv, kept_tokens
 from aiperf.workloads.llm.beside import Arriving
 from aiperf.workloads.llm.host_static import HostStatic
 from aiperf.workloads.llm.kept import KeptContext, ReshardedContext, SentContext
+from aiperf.workloads.llm.pressed import GrowingKv
 from aiperf.workloads.llm.requantised import ChangedOnce, RequantisedKv
 from aiperf.workloads.shared.seeded import torch_dtype
 
@@ -73,6 +74,9 @@ def make_cache(asked: SimpleNamespace, shape: Shape, *, batch: int, tokens: int,
         if asked.requantise_at:
             at = asked.prompt_tokens + asked.requantise_at
             return ChangedOnce(room, **few, at=at, ahead=asked.requantise_ahead)
+        if asked.kv_chunk:
+            text = replace(room, tokens=asked.prompt_tokens + asked.new_tokens)
+            return GrowingKv(text, **few, chunk=asked.kv_chunk, budget=asked.kv_budget)
         rounded = caches.Quantised(room, **few)
         if not asked.kv_recent:
             return rounded

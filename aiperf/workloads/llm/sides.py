@@ -18,6 +18,7 @@ from aiperf.workloads.decoder.offload import HostLayers
 from aiperf.workloads.llm.group import Group, make_cache, make_groups
 from aiperf.workloads.llm.kept import KeptContext, ReshardedContext, SentContext
 from aiperf.workloads.llm.neighbours import Neighbours
+from aiperf.workloads.llm.pressed import GrowingKv
 from aiperf.workloads.llm.token_times import TokenTimes
 from aiperf.workloads.llm.ways import Ways
 from aiperf.workloads.shared.seeded import own_seed, torch_dtype
@@ -235,7 +236,9 @@ class Generation:
 
     def counters(self) -> dict[str, float]:
         """Memory of the caches, and what the way of decoding counted in the last step."""
-        return {"kv_bytes": self.kv_bytes()} | self.ways.counters()
+        growing = [group.cache for group in self.groups if isinstance(group.cache, GrowingKv)]
+        dropped = {"bits_dropped_at": float(growing[0].dropped_at)} if growing else {}
+        return {"kv_bytes": self.kv_bytes()} | dropped | self.ways.counters()
 
     def kv_bytes(self) -> float:
         """Memory of the caches."""

@@ -12,6 +12,7 @@ from aiperf.workloads.contract import Context, SkipSide, Work, Workload
 from aiperf.workloads.decoder.model import PRESETS
 from aiperf.workloads.decoder.pruned import computed_tokens, kept_tokens
 from aiperf.workloads.llm.agreement import disagreement, rounded_disagreement, same_tokens, same_when_rounded
+from aiperf.workloads.llm.pressed import FEW
 from aiperf.workloads.llm.seen import as_seen
 from aiperf.workloads.llm.sides import Generation
 from aiperf.workloads.shared.seeded import gemm_peak, memory_peak, torch_dtype
@@ -38,6 +39,8 @@ def generate(
     kv_bits: int = 0,
     kv_group: int = 32,
     kv_recent: int = 0,
+    kv_chunk: int = 0,
+    kv_budget: float = 0.0,
     requantise_at: int = 0,
     requantise_ahead: int = 0,
     page_tokens: int = 16,
@@ -84,7 +87,9 @@ def generate(
     is used if that is more. With ``kv_bits`` 8 or 4 a contiguous cache holds codes, with a scale and a minimum for each
     ``kv_group`` values (0: of a head), and besides the ``kv_recent`` newest tokens as computed; or it holds what was
     computed up to new token ``requantise_at``, and converts all of it then, or from ``requantise_ahead`` tokens earlier
-    on in a stream (on a CPU a thread) beside them.
+    on in a stream (on a CPU a thread) beside them. With ``kv_chunk`` the cache grows by so many tokens at a time, and 8
+    bits turn into 4 where it fills 0.9 of a ``kv_budget``, the share of what the whole text takes that there is room
+    for (0: all of it).
     ``feed: forced`` follows a given text and gives the logits at each of its positions, with ``show_text`` also what
     was read and kept, for the check ``as_seen``; a contiguous cache then has the ``window`` that the other side is to
     have. ``prefill_chunk`` cuts prompts into pieces; ``decoding`` sequences with 64 tokens each decode one token after
@@ -101,7 +106,8 @@ def generate(
     tokens the cache is lost: the prompt and they are computed again, or it is read back from a file, to which it is
     written after every ``snapshot_every`` tokens.
 
-    ``kv_bytes``: the memory of the caches after a step, with scales and room that is not used.
+    ``kv_bytes``: the memory of the caches after a step, with scales and room that is not used; of one that grows the
+    most of it.
 
     Latencies: ``ttft`` from the start of an iteration, ``inter_token`` from pass to pass (of ``decoding`` sequences
     where there are any; not of speculation, whose tokens come several at once).
@@ -249,6 +255,11 @@ def _check_cache(asked: SimpleNamespace) -> None:
         raise ValueError(f"kv_group must be 0 or divide the {head} values of a head; kv_recent must not be negative")
     if not 0 <= asked.requantise_ahead <= asked.requantise_at < max(asked.new_tokens, 1):
         raise ValueError("requantise_at must be from 0 to below new_tokens, requantise_ahead from 0 to requantise_at")
+    grown = asked.kv_bits and asked.phase == "both" and not asked.kv_recent and asked.precision == "same"
+    if asked.kv_chunk and not grown:
+        raise ValueError("kv_chunk needs phase both, kv_bits without kv_recent, and precision same")
+    if asked.kv_chunk < 0 or not 0 <= asked.kv_budget <= 1 or (asked.kv_budget and not asked.kv_chunk):
+        raise ValueError("kv_chunk must not be negative; kv_budget must be from 0 (none) to 1, and needs kv_chunk")
     once = asked.kv_bits and asked.phase == "decode" and not asked.kv_recent and asked.precision == "same"
     if asked.requantise_at and not once:
         raise ValueError("requantise_at needs phase decode, kv_bits without kv_recent, and precision same")
@@ -306,7 +317,8 @@ def _work(asked: SimpleNamespace) -> Work:
     element = torch_dtype(asked.dtype).itemsize
     groups = len(asked.sizes) if asked.sizes else asked.sequences // (asked.batch or asked.sequences)
     group = asked.kv_group or shape.head_dim
-    stored = asked.kv_bits / 8 + 2 * element / group if asked.kv_bits else element
+    bits = FEW if asked.kv_budget else asked.kv_bits  # at the least: what is decoded before it turns into fewer is more
+    stored = bits / 8 + 2 * element / group if bits else element
     prompt, new = asked.prompt_tokens, asked.new_tokens
     if asked.keep_prompt < 1:
         newest = asked.kept_by == "newest"
