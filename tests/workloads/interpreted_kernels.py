@@ -272,6 +272,13 @@ def attend(
     return error(found, truth, slack=1e-5 if given == torch.float32 else 2**-6)
 
 
+def over_latents(*, heads: int, kv_len: int, dtype: str, splits: int = 1) -> float:
+    """Latent attention by the kernel, as the workload sets it up."""
+    params: dict[str, Any] = {"batch": 2, "heads": heads, "latent_dim": 32, "rope_dim": 16, "kv_len": kv_len}
+    params |= {"page_tokens": 4, "block_h": 16, "block_kv": 16, "splits": splits, "dtype": dtype, "backend": "triton"}
+    return workload(function="attention.latent", params=params, slack=1e-5 if dtype == "float32" else 2**-6)
+
+
 def few_bits(*, shape: list[int], activations: str = "fp8") -> float:
     """Activations in fp8 or as computed times 4-bit weights, held against the numbers that the codes stand for."""
     m, n, k = shape
@@ -316,7 +323,9 @@ def copy(*, fault: str) -> float:
     return error(out[:12], x[:12].double())
 
 
-KINDS = {f.__name__: f for f in (workload, launch, product, order, attend, few_bits, operator, gate, copy)}
+KINDS = {
+    f.__name__: f for f in (workload, launch, product, order, attend, over_latents, few_bits, operator, gate, copy)
+}
 
 
 def outcome(guard: Guard, kind: str, params: dict[str, Any]) -> dict[str, Any]:

@@ -63,6 +63,15 @@ def odd_sizes() -> dict[str, Case]:
     cases += [*_attention(), *(("few_bits", {"shape": shape}) for shape in ([1, 40, 128], [17, 70, 256], [70, 1, 128]))]
     cases += [("few_bits", {"shape": [17, 70, 256], "activations": "float"})]
     cases += [("operator", {"transparent": transparent, "n": 3 * 64 + 5, "block": 64}) for transparent in (False, True)]
+    cases += [
+        ("over_latents", {"heads": heads, "kv_len": kv_len, "dtype": dtype, "splits": splits})
+        for heads, kv_len, dtype, splits in (
+            (20, 36, "float32", 1),
+            (20, 36, "float32", 2),
+            (16, 4, "float32", 1),
+            (3, 52, "bfloat16", 3),
+        )
+    ]
     cases += [("gate", {"rows": rows, "cols": cols}) for rows, cols in ((13, 60), (8, 128), (1, 8))]
     return {named(kind, params): (kind, params) for kind, params in cases}
 
@@ -160,6 +169,7 @@ def small(params: dict[str, Any], workload: str) -> dict[str, Any]:
             "window": 8,
             "page_tokens": 8,
         },
+        "attention.latent": {"batch": 1, "heads": 32, "latent_dim": 32, "kv_len": 128},
         "quant.linear": {"m": 3, "n": 40, "k": 256},
         "moe.layer": {"tokens": 8, "hidden": 128, "expert_hidden": 128, "experts": 4},
         "tensor.op": {"n": 3 * params["cols"]} if "cols" in params else flat,
@@ -187,7 +197,7 @@ def slack(side: dict[str, Any]) -> float:
     A layer in few bits is held against the exact one: its kernel has cases of its own."""
     if side["function"] in ("quant.linear", "moe.layer"):
         return 1.0
-    if side["function"] == "attention.forward":
+    if side["function"] in ("attention.forward", "attention.latent"):
         return 2**-6
     passes = side["params"].get("epilogue", "none") != "none" and not side["params"].get("fused_epilogue")
     return 2**-6 if passes else 1e-5
