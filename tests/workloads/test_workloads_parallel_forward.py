@@ -24,6 +24,7 @@ _SIDES = {
     "replicas": {**_FORWARD, "layout": "replicas", "phase": "both"},
     "resharded": {**_FORWARD, "layout": "tensor", "phase": "both", "decode_layout": "replicas"},
     "context": {**_FORWARD, "layout": "context"},
+    "attention": {**_FORWARD, "layout": "context", "phase": "attention", "tokens": 256},
     "train": _TRAIN,
     "train_microbatches": {**_TRAIN, "microbatches": 4},
 }
@@ -48,7 +49,10 @@ def _outputs(side):
     return {name: array for name, array in side.items() if not name.startswith(("count.", "value."))}
 
 
-@pytest.mark.parametrize("side", [name for name in _SIDES if not name.startswith("train")])
+_LOGITS = [name for name in _SIDES if name not in ("train", "train_microbatches", "attention")]
+
+
+@pytest.mark.parametrize("side", _LOGITS)
 def test_every_layout_gives_what_one_rank_gives_on_every_rank(found, side):
     workload, alone = _one_rank(phase=_SIDES[side].get("phase", "prefill"))
     for rank in (0, 1):
@@ -60,12 +64,24 @@ def test_every_layout_gives_what_one_rank_gives_on_every_rank(found, side):
         }
 
 
-@pytest.mark.parametrize("side", [name for name in _SIDES if not name.startswith("train")])
+@pytest.mark.parametrize("side", _LOGITS)
 def test_sequences_in_another_order_are_no_agreement(found, side):
     workload, alone = _one_rank(phase=_SIDES[side].get("phase", "prefill"))
     swapped = {name: array[::-1] for name, array in _outputs(found[0][side]).items()}
     outcome = workload.checks["same_when_rounded"](alone, swapped)
     assert not outcome.passed or outcome.value > 0.5
+
+
+def test_attention_alone_is_that_of_one_rank_at_tokens_from_all_over(found):
+    side = {**_ONE, "layout": "context", "phase": "attention", "tokens": 256}
+    workload = parallel.forward(Context(seed=3), **side)
+    workload.redraw(9)
+    workload.step()
+    alone, (q, k, v) = snapshot(workload), workload.inputs().values()
+    whole = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    np.testing.assert_allclose(alone["attended"], whole[:, :, ::2], rtol=1e-4, atol=1e-6)
+    for rank in (0, 1):
+        np.testing.assert_allclose(found[rank]["attention"]["attended"], alone["attended"], rtol=1e-4, atol=1e-6)
 
 
 def _gradients(texts):
@@ -166,6 +182,8 @@ def test_stages_take_all_layers_in_order_and_the_last_fewer_for_the_head(model, 
         ({"microbatches": 3, "layout": "pipeline"}, "must divide"),
         ({"layout": "replicas", "batch": 3}, "dealt out"),
         ({"layout": "context", "phase": "both"}, "phase prefill"),
+        ({"phase": "attention"}, "layout context"),
+        ({"phase": "attention", "layout": "context"}, "multiples of 128"),
         ({"layout": "context", "tokens": 18}, "equal pieces"),
         ({"phase": "train"}, "layout pipeline"),
         ({"decode_layout": "replicas"}, "phase both"),

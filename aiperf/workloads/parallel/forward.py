@@ -16,16 +16,18 @@ from aiperf.workloads.contract import Context, SkipSide, Work
 from aiperf.workloads.decoder.caches import Cache, Contiguous, Room, Static
 from aiperf.workloads.decoder.generate import Stepper, choose
 from aiperf.workloads.decoder.model import PRESETS, Decoder, DecoderLayer, Shape, draw
-from aiperf.workloads.parallel.context_parallel import ContextParallel, own_positions
+from aiperf.workloads.parallel.context_parallel import ContextParallel, own_positions, ring_attention
 from aiperf.workloads.parallel.gradient_exchange import captured
 from aiperf.workloads.parallel.grouped import Grouped
 from aiperf.workloads.parallel.pipeline import Microbatches, Pipeline, own_layers
 from aiperf.workloads.parallel.pipeline_training import PipelineTraining
 from aiperf.workloads.parallel.tensor_parallel import TensorParallel, own_layer, share_of
-from aiperf.workloads.shared.seeded import gemm_peak, memory_peak, own_seed, torch_dtype
+from aiperf.workloads.shared.seeded import draw_on_device, gemm_peak, memory_peak, own_seed, torch_dtype
 
 _CAPTURED = 12
 """Tokens that the runs before and in a capture write."""
+_SHOWN = 128
+"""Tokens of an attention whose results are among the outputs."""
 
 
 class _Filled(Contiguous):
@@ -155,6 +157,10 @@ class LayoutSide:
             held["margins"] = torch.zeros(asked.batch, asked.new_tokens, device=part.model.device)
         return held
 
+    def inputs(self) -> dict[str, Any]:
+        """What the step reads."""
+        return {"prompts": self.prompts}
+
     def step(self) -> None:
         """The timed region. At its end every rank has the results of all sequences."""
         asked, part = self._asked, self._part
@@ -214,8 +220,55 @@ class TrainingSide(LayoutSide):
 
     def step(self) -> None:
         """The timed region."""
+        self.held = {}  # rows of the gradients before, which they would keep
         self._training.step(self.prompts)
         self.held = self._training.outputs()
+
+
+class AttentionSide(LayoutSide):
+    """Causal attention alone, of as many heads as one layer has, each rank with its own tokens."""
+
+    def __init__(self, asked: SimpleNamespace) -> None:
+        shape, context = PRESETS[asked.model], asked.context
+        self._asked, self._stepper, self._rank, self._ranks = asked, None, context.rank, context.world_size
+        own = [own_positions(asked.tokens, rank=rank, ranks=self._ranks, device="cpu") for rank in range(self._ranks)]
+        self._own = own[self._rank]
+        made = {"dtype": torch_dtype(asked.dtype), "device": context.device}
+        size = (asked.batch, len(self._own), shape.head_dim)
+        heads = {"queries": shape.heads, "keys": shape.kv_heads, "values": shape.kv_heads}
+        self._parts = {name: torch.zeros(size[0], count, *size[1:], **made) for name, count in heads.items()}
+        # Of every piece as many tokens, whatever the ranks; all ranks' in order of their positions.
+        self._shown = slice(None, None, asked.tokens // _SHOWN)
+        self._order = torch.cat([positions[self._shown] for positions in own]).argsort().to(context.device)
+        self.held = {"attended": torch.zeros(asked.batch, shape.heads, _SHOWN, shape.head_dim, **made)}
+        self.redraw(context.seed)
+
+    def redraw(self, seed: int) -> None:
+        """Other queries, keys and values; of all tokens the same, whatever the ranks."""
+        for name, part in self._parts.items():
+            whole = torch.empty(len(part), part.shape[1], self._asked.tokens, part.shape[3], device=part.device)
+            draw_on_device(whole, seed=seed, name=name)
+            part.copy_(whole[:, :, self._own.to(part.device)])
+
+    def inputs(self) -> dict[str, Any]:
+        """This rank's queries, keys and values."""
+        return self._parts
+
+    def step(self) -> None:
+        """The timed region. At its end every rank has the results of some tokens of all ranks."""
+        with torch.inference_mode():
+            attended = ring_attention(*self._parts.values(), rank=self._rank, ranks=self._ranks)
+            shown = attended[:, :, self._shown].contiguous()
+            every = [shown]
+            if self._ranks > 1:
+                every = [torch.empty_like(shown) for _ in range(self._ranks)]
+                dist.all_gather(every, shown)
+            self.held["attended"].copy_(torch.cat(every, dim=2)[:, :, self._order])
+
+
+def side_of(asked: SimpleNamespace) -> LayoutSide:
+    """The side that ``asked`` names."""
+    return {"train": TrainingSide, "attention": AttentionSide}.get(asked.phase, LayoutSide)(asked)
 
 
 def check_asked(asked: SimpleNamespace) -> None:
@@ -227,8 +280,12 @@ def check_asked(asked: SimpleNamespace) -> None:
         raise ValueError("microbatches need layout pipeline")
     if "replicas" in (layout, asked.decode_layout) and batch % ranks:
         raise ValueError(f"{batch} sequences cannot be dealt out equally to {ranks} replicas")
-    if layout == "context" and asked.phase != "prefill":
-        raise ValueError("layout context needs phase prefill")
+    if (layout == "context" and asked.phase not in ("prefill", "attention")) or (
+        layout != "context" and asked.phase == "attention"
+    ):
+        raise ValueError("layout context needs phase prefill or attention, and phase attention needs layout context")
+    if asked.phase == "attention" and (asked.tokens % _SHOWN or _SHOWN % (2 * ranks)):
+        raise ValueError(f"phase attention needs tokens in multiples of {_SHOWN}, and ranks that divide {_SHOWN // 2}")
     own_positions(asked.tokens if layout == "context" else 2 * ranks, rank=0, ranks=ranks, device="cpu")
     if asked.phase == "train" and (layout != "pipeline" or ranks < 2):
         raise ValueError("phase train needs layout pipeline and ranks: 2 or more on this side")
@@ -257,13 +314,19 @@ def work_of(asked: SimpleNamespace) -> Work:
     shape, batch, prompt, ranks = PRESETS[asked.model], asked.batch, asked.tokens, asked.context.world_size
     new = asked.new_tokens if asked.phase == "both" else 0
     pairs = (prompt + new) * (prompt + new + 1) // 2
+    if asked.phase == "attention":
+        flops = 4.0 * batch * shape.heads * shape.head_dim * pairs
+        moved = 2.0 * batch * prompt * (shape.heads + shape.kv_heads) * shape.head_dim
+        charge: dict[str, Any] = gemm_peak(asked.context.device, asked.dtype, flops / ranks)
+        moved *= torch_dtype(asked.dtype).itemsize
+        return Work(bytes=moved, flops=flops, items=batch * prompt, item="tokens", peaks=charge)
     rows = prompt if asked.phase == "train" else 1 + new
     flops = 2.0 * (shape.layers * shape.layer_parameters * (prompt + new) + shape.head_parameters * rows)
     flops = batch * (flops + 4.0 * shape.layers * shape.heads * shape.head_dim * pairs)
     flops *= 3.0 if asked.phase == "train" else 1.0
     weights = _weights(shape) * torch_dtype(asked.dtype).itemsize
     device, moved = asked.context.device, (1 + new) * weights
-    charge: dict[str, Any] = gemm_peak(device, asked.dtype, flops / ranks)
+    charge = gemm_peak(device, asked.dtype, flops / ranks)
     charge |= memory_peak(device, moved=moved / ranks, working_set=weights / ranks)
     return Work(bytes=moved, flops=flops, items=batch * (new or prompt), item="tokens", peaks=charge)
 

@@ -20,7 +20,7 @@ from aiperf.workloads.contract import Context, Outcome, SkipSide, Work, Workload
 from aiperf.workloads.llm.agreement import same_when_rounded
 from aiperf.workloads.parallel import gradient_exchange as exchange
 from aiperf.workloads.parallel.duties import Duties
-from aiperf.workloads.parallel.forward import LayoutSide, TrainingSide, check_asked, join, work_of
+from aiperf.workloads.parallel.forward import check_asked, join, side_of, work_of
 from aiperf.workloads.shared import agreement, models
 from aiperf.workloads.shared.compiler_counts import compiler_counts
 
@@ -355,7 +355,7 @@ def forward(
     layout: Literal["tensor", "pipeline", "replicas", "context"] = "tensor",
     decode_layout: Literal["same", "replicas"] = "same",
     model: Literal["tiny", "small", "base", "1b", "8b", "70b-2layer"] = "tiny",
-    phase: Literal["prefill", "both", "train"] = "prefill",
+    phase: Literal["prefill", "both", "train", "attention"] = "prefill",
     batch: int = 1,
     tokens: int = 128,
     new_tokens: int = 8,
@@ -364,7 +364,8 @@ def forward(
     dtype: Literal["float32", "bfloat16"] = "float32",
 ) -> Workload:
     """One random-weight decoder over all ranks of the side: a prefill of ``batch`` prompts of ``tokens``, with ``both``
-    then ``new_tokens`` greedy tokens for each, or with ``train`` the gradients of one update.
+    then ``new_tokens`` greedy tokens for each; with ``train`` the gradients of one update, with ``attention`` that of
+    one layer's heads alone.
 
     ``layout``: ``tensor`` splits heads, hidden units and vocabulary (two all-reduces a layer); ``pipeline`` splits the
     layers, and the batch into ``microbatches``; ``replicas`` splits the batch; ``context`` splits the prompt, and keys
@@ -374,20 +375,25 @@ def forward(
     every rank has one thread.
 
     Outputs, on every rank: logits after the prompts, tokens and margins of the choices; of ``train`` some rows of the
-    stage's gradients, and the loss. FLOPs: 2 x parameters x tokens, plus attention; 3 times that for ``train``. Bytes:
-    the weights once for each pass. Items: prompts' tokens, with ``both`` new ones (book, chapters 13, 15, 18, 19).
+    stage's gradients, and the loss; of ``attention`` 128 tokens' results. FLOPs: 2 x parameters x tokens, plus
+    attention; 3 times that for ``train``. Bytes: the weights once for each pass, or queries, keys, values and results.
+    Items: prompts' tokens, with ``both`` new ones (book, chapters 13, 15, 18, 19).
     """
     asked = SimpleNamespace(**locals())
     check_asked(asked)
     joined = join(context)
-    side: LayoutSide = (TrainingSide if phase == "train" else LayoutSide)(asked)
+    side = side_of(asked)
     return Workload(
         step=side.step,
         work=work_of(asked),
         outputs=lambda: dict(side.held),
-        inputs=lambda: {"prompts": side.prompts},
+        inputs=side.inputs,
         redraw=side.redraw,
-        checks={"same_when_rounded": same_when_rounded, "gradients_close": agreement.gradients_close},
+        checks={
+            "same_when_rounded": same_when_rounded,
+            "gradients_close": agreement.gradients_close,
+            "relative_frobenius": agreement.relative_frobenius,
+        },
         facts={"backend": joined, "ranks": context.world_size, "threads": torch.get_num_threads()},
         close=side.close,
     )
