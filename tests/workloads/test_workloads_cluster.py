@@ -171,6 +171,12 @@ def test_a_shifting_mix_turns_from_long_prompts_to_long_answers():
     assert [(d.prompt_tokens, d.new_tokens) for d in demands] == [(40, 1)] * 4 + [(6, 9)] * 4
 
 
+def test_opposed_requests_have_a_long_prompt_or_a_long_answer():
+    demands = drawn(**{**_SMALL, "lengths": "opposed"})
+    short, long = (6, 9), (40, 1)
+    assert [(d.prompt_tokens, d.new_tokens) for d in demands] == [short, long, short, short] * 2
+
+
 def test_a_quarter_of_the_answers_has_a_long_tail_in_a_drawn_order():
     assert sorted(one.new_tokens for one in drawn(**_SIDES["tails"])) == [1, 1, 1, 1, 1, 1, 9, 9]
     orders = {tuple(one.new_tokens for one in drawn(seed, **_SIDES["tails"])) for seed in range(8)}

@@ -12,7 +12,7 @@ from cpu_pairs import audit
 from aiperf.workloads.contract import Context
 from aiperf.workloads.decoder import caches, generate
 from aiperf.workloads.engine import side as sides
-from aiperf.workloads.engine.answers import same_answers
+from aiperf.workloads.engine.answers import limit_held, same_answers
 from aiperf.workloads.engine.demands import Demand
 from aiperf.workloads.engine.orders.fifo import fifo
 from aiperf.workloads.engine.orders.length_buckets import LengthBuckets
@@ -217,6 +217,8 @@ def test_times_count_from_the_arrival_and_means_are_those_of_the_series(built):
     assert all(means[name] == pytest.approx(np.mean(found)) for name, found in series.items())
     gaps = [np.diff(one.times).max() for one in side.engine.finished if len(one.times) > 1]
     assert means["longest_gap"] == pytest.approx(np.mean(gaps))
+    paces = sorted(np.diff(one.times).mean() for one in side.engine.finished if len(one.times) > 1)
+    assert means["tpot_p90"] == pytest.approx(paces[-1]), "of fewer than ten answers none may be above it"
     assert 0 <= means["queue"] < means["ttft"] <= means["end_to_end"]
     assert sum(series["end_to_end"]) == pytest.approx(sum(series["ttft"]) + sum(series["inter_token"]))
     assert means["goodput"] == pytest.approx(7 / (7 / 300.0))
@@ -225,6 +227,12 @@ def test_times_count_from_the_arrival_and_means_are_those_of_the_series(built):
     assert late.values()["goodput"] == 0
     assert workload.latencies()["ttft"] == []
     assert workload.values() == {}
+
+
+def test_the_limit_that_is_held_leaves_out_no_more_than_it_may():
+    assert limit_held([0.4, 0.1, 0.3, 0.2], 0.5) == 0.2
+    assert limit_held([float(number) for number in range(1, 21)], 0.9) == 18
+    assert limit_held([3.0], 0.9) == 3
 
 
 class Breaks:

@@ -5,6 +5,7 @@ What must not live here: serving.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -18,6 +19,8 @@ from aiperf.workloads.llm.agreement import same_tokens
 
 _NONE = -1
 """In place of a token past the end of an answer."""
+_MOST = 0.9
+"""Share of the answers that ``tpot_p90`` is about."""
 _Ended = tuple[float, float]
 """(when a unit of work ended, how long it took)."""
 
@@ -78,7 +81,7 @@ class ServedTimes:
     def add(self, finished: Sequence[Running], *, seconds: float) -> None:
         """The answers of an iteration, whose schedule, or which itself where all came at once, took ``seconds``."""
         ended: dict[str, list[_Ended]] = {name: [] for name in self._units}
-        good, longest, urgent = 0, list[float](), list[float]()
+        good, longest, urgent, paces = 0, list[float](), list[float](), list[float]()
         for one in finished:
             at, times = one.demand.at, one.times
             gaps = [after - before for before, after in pairwise(times)]
@@ -86,6 +89,7 @@ class ServedTimes:
             ended["end_to_end"].append((times[-1], times[-1] - at))
             ended["inter_token"] += zip(times[1:], gaps, strict=True)
             longest += [max(gaps)] if gaps else []
+            paces += [sum(gaps) / len(gaps)] if gaps else []
             if one.started is not None:
                 ended["queue"].append((one.started, one.started - at))
             urgent += [times[0] - at] if one.demand.urgent else []
@@ -93,7 +97,8 @@ class ServedTimes:
         ordered = {name: [took for _, took in sorted(units)] for name, units in ended.items()}
         for name, found in ordered.items():
             self._units[name] += found
-        for name, found in {**ordered, "longest_gap": longest, "ttft_urgent": urgent}.items():
+        held = [limit_held(paces, _MOST)] if paces else []
+        for name, found in {**ordered, "longest_gap": longest, "tpot_p90": held, "ttft_urgent": urgent}.items():
             if found:
                 self._sums.setdefault(name, []).append(sum(found) / len(found))
         self._sums.setdefault("goodput", []).append(good / seconds)
@@ -107,3 +112,8 @@ class ServedTimes:
         """Metric -> its mean over iterations, each of them a mean over its units; asked once."""
         found, self._sums = self._sums, {}
         return {name: sum(values) / len(values) for name, values in found.items()}
+
+
+def limit_held(values: Sequence[float], share: float) -> float:
+    """The lowest limit that at least ``share`` of ``values`` keep."""
+    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]

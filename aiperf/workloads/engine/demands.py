@@ -59,6 +59,8 @@ def draw_demands(asked: SimpleNamespace, seed: int) -> tuple[Demand, ...]:
         prompts, texts = _turns(asked.prompt_tokens, count, asked.sessions, draw)
     elif asked.lengths == "shifting":
         new = [asked.new_tokens[number >= count // 2] for number in range(count)]
+    elif asked.lengths == "opposed":
+        new = [asked.new_tokens[prompt == asked.prompt_tokens[0]] for prompt in prompts]
     elif asked.lengths == "tails":
         new = [asked.new_tokens[int(place < count // 4)] for place in draw.permutation(count)]
     times = _times(asked.arrivals, asked.rate / asked.repeats, count, draw)
@@ -85,7 +87,8 @@ def _repeated(demands: Sequence[Demand], times: int) -> tuple[Demand, ...]:
 def _prompts(asked: SimpleNamespace, count: int, draw: np.random.Generator) -> Any:
     """Lengths of prompts that do not depend on each other."""
     low, high = asked.prompt_tokens
-    patterns = {"two": _LONG_OF_FOUR, "six": _LONG_OF_SIX, "shifting": (True,) * (count // 2) + (False,) * count}
+    patterns = {"two": _LONG_OF_FOUR, "opposed": _LONG_OF_FOUR, "six": _LONG_OF_SIX}
+    patterns["shifting"] = (True,) * (count // 2) + (False,) * count
     if (pattern := patterns.get(asked.lengths)) is None:
         return _spread(asked.prompt_tokens, count, draw)
     return [high if pattern[number % len(pattern)] else low for number in range(count)]

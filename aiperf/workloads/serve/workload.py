@@ -34,6 +34,7 @@ METRICS = {
         "ttft_urgent": ("s", "lower"),
         "inter_token": ("s", "lower"),
         "longest_gap": ("s", "lower"),
+        "tpot_p90": ("s", "lower"),
         "end_to_end": ("s", "lower"),
         "queue": ("s", "lower"),
     },
@@ -42,6 +43,7 @@ METRICS = {
         "ttft": ("s", "lower"),
         "inter_token": ("s", "lower"),
         "longest_gap": ("s", "lower"),
+        "tpot_p90": ("s", "lower"),
         "end_to_end": ("s", "lower"),
         "queue": ("s", "lower"),
     },
@@ -193,8 +195,8 @@ def engine(
     tokens or of edges (``radix``).
 
     goodput: answers within ``ttft_slo``, and ``inter_token_slo`` on average, a second of the schedule, or of the
-    iteration where all come at once. longest_gap: between two tokens of an answer. ttft_urgent: of urgent requests.
-    Times count from the schedule.
+    iteration where all come at once. longest_gap: between two tokens of an answer. tpot_p90: the time per token that
+    nine of ten answers keep. ttft_urgent: of urgent requests. Times count from the schedule.
     """
     asked = SimpleNamespace(**locals())
     _check_engine(asked)
@@ -214,7 +216,7 @@ def cluster(
     requests: int = 32,
     rate: float = 0.0,
     arrivals: Literal["poisson", "bursty"] = "poisson",
-    lengths: Literal["spread", "two", "six", "shifting", "conversations", "tails"] = "spread",
+    lengths: Literal["spread", "two", "six", "shifting", "opposed", "conversations", "tails"] = "spread",
     sessions: int = 8,
     prompt_tokens: list[int] = [16, 128],  # noqa: B006 read from the source, never changed
     new_tokens: list[int] = [4, 32],  # noqa: B006
@@ -251,7 +253,8 @@ def cluster(
     worker is the one with the fewest.
 
     ``lengths``: as of ``serve.engine``; ``six`` is two long prompts among four short ones; ``shifting`` is half a
-    schedule of long prompts with short answers, then the reverse; of ``tails`` a drawn quarter of the answers is long;
+    schedule of long prompts with short answers, then the reverse; ``opposed``: every fourth has a long prompt and a
+    short answer, the others the reverse; of ``tails`` a drawn quarter of the answers is long;
     ``conversations`` are ``sessions`` whose every turn has the prompt before and as many tokens more.
     ``max_batch`` and ``kv_pool`` are each worker's.
 
