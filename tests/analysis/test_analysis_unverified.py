@@ -8,7 +8,7 @@ from analysis_maker import SETTINGS, make_case, make_pair, make_pairs, make_run
 from aiperf.analysis.notes import note_sentence
 from aiperf.analysis.outside import phase_notes
 from aiperf.analysis.recompute import conclude, recompute
-from aiperf.analysis.unverified import doubted, tolerance_notes, unexplained, unverified_notes
+from aiperf.analysis.unverified import DOUBTS, doubted, doubts, tolerance_notes, unexplained, unverified_notes
 from aiperf.protocol.messages import Check
 from aiperf.records import CaseRecord, CheckResult, Coverage, Incident, Latencies, Note, Pair, PhaseTime
 
@@ -174,6 +174,15 @@ def in_prepare(seconds: float, covered: Coverage = Coverage(fixed=())) -> list[P
     return [make_pair(i, {**times, "before": times["before"] * (1 + i / 100)}, runs=runs) for i in range(6)]
 
 
+@pytest.mark.parametrize(("phase", "taken"), [("prepare", 1), ("inputs", 1), ("outputs", 1), ("redraw", 0)])
+def test_what_takes_a_win_is_work_in_functions_in_which_honest_sides_do_none(phase: str, taken: int) -> None:
+    spent = {"before": PhaseTime(10, 1e-5, 1e-6), "after": PhaseTime(10, 50e-3, 5e-3)}
+    runs = [replace(make_run(name), phases={phase: spent[name]}) for name in SIDES]
+    pairs = [make_pair(i, {"before": 2e-3, "after": 1e-3}, runs=runs) for i in range(6)]
+    assert len(list(phase_notes(pairs, make_case()))) == 1
+    assert len(doubts(pairs, make_case())) == taken
+
+
 @pytest.mark.parametrize("strict", [False, True])
 def test_no_side_is_called_better_that_works_as_long_where_no_time_holds_it(strict: bool) -> None:
     (moved, *_), (little, *_) = (
@@ -215,6 +224,15 @@ def test_sides_that_are_both_scheduled_otherwise_are_compared() -> None:
         for pair in scheduled()
     ]
     assert conclude(make_case(), both, **SETTINGS)[0].verdict.word == "improved"
+
+
+def test_pairs_that_do_not_count_say_nothing_of_how_a_side_is_scheduled() -> None:
+    hot = Incident("thermal", "", "hot", voids=True)
+    pairs = [
+        replace(pair, incidents=(*pair.incidents, hot)) if i < 3 else pair
+        for i, pair in enumerate(scheduled(0, 1, 2, 3))
+    ]
+    assert [len(doubts(each, make_case())) for each in (scheduled(0, 1, 2, 3), pairs)] == [1, 0]
 
 
 def test_a_few_pairs_another_kind_or_a_reason_take_no_win() -> None:
@@ -268,3 +286,26 @@ def test_what_a_side_does_elsewhere_takes_no_win_from_the_other_one_nor_another_
     assert doubted([note], winner="before", metric="first_iteration") is None
     assert doubted([note], winner="", metric="first_iteration") is None
     assert doubted([note], winner="after", metric="time") is None
+
+
+LATENCY = ("latency_p50", "latency_p99")
+EVERY = ("time", "wall", "first_iteration", "peak_memory", "user", "system", *LATENCY)
+
+
+@pytest.mark.parametrize(
+    ("code", "metrics"),
+    [
+        ("time_outside", {"time", "wall"}),
+        ("first_elsewhere", {"first_iteration"}),
+        ("memory_elsewhere", {"peak_memory"}),
+        ("latencies_reported", {*LATENCY}),
+        ("tolerance_used", {*EVERY}),
+        ("scheduled_apart", {"time", "wall", "first_iteration", *LATENCY}),
+        ("batches_only", {"time", "wall"}),
+        ("first_run_slower", {"time", "user", "system"}),
+    ],
+)
+def test_a_doubt_takes_wins_in_the_metrics_that_it_can_make_better_and_in_no_others(code, metrics) -> None:
+    note = Note(code, {"side": "after"})
+    assert {metric for metric in EVERY if doubted([note], winner="after", metric=metric)} == metrics
+    assert code in DOUBTS

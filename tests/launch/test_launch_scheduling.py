@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -101,6 +102,7 @@ def test_what_a_side_does_to_itself_in_its_turn_is_told_and_accuses_nobody(sides
     os.kill(sides["after"][0], signal.SIGCONT)
     lowered(sides["after"][0])
     bound(sides["after"][0])
+    watch.look(after="after")
     stop(watch, "after", sides)
     watch.look(after="before")
     assert watch.checks == ()
@@ -133,3 +135,72 @@ def test_a_side_that_does_not_stop_or_has_ended_is_not_judged(
     os.waitid(os.P_PID, sides["after"][0], os.WEXITED | os.WNOWAIT)
     watch.look(after="before")
     assert watch.checks == ()
+
+
+def test_what_the_kernel_does_not_undo_is_held_against_one_side_only(
+    sides: dict[str, tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Scheduling, "restore", lambda self, thread: None)
+    monkeypatch.setattr(Bounds, "restore", lambda self, pid, now: "a limit")
+    watch = SchedulingWatch({**sides, "third": ()})
+    stop(watch, "before", sides)
+    lowered(sides["before"][0])
+    short_of_files(sides["before"][0])
+    watch.look(after="after")
+    watch.look(after="third")
+    assert [check.sides for check in watch.checks] == [("after", "before")]
+
+
+def test_a_timer_slack_that_cannot_be_read_has_not_changed() -> None:
+    limits = Bounds.of(os.getpid()).limits
+    known, unknown = Bounds(limits, "50000"), Bounds(limits)
+    assert (known.restore(os.getpid(), unknown), unknown.restore(os.getpid(), known)) == ("", "")
+
+
+def test_a_class_of_its_own_is_told_as_a_priority_is(sides: dict[str, tuple[int, ...]]) -> None:
+    watch, pid = SchedulingWatch(sides), sides["after"][0]
+    os.sched_setscheduler(pid, os.SCHED_BATCH, os.sched_param(0))
+    stop(watch, "after", sides)
+    (incident,) = watch.incidents
+    assert "SCHED_BATCH" in incident.detail
+    other = SchedulingWatch(sides)
+    lowered(sides["before"][0])
+    stop(other, "before", sides)
+    assert [i.side for i in other.incidents] == ["before"]
+
+
+def test_a_side_of_which_one_rank_does_not_stop_is_not_judged(
+    sides: dict[str, tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduling, "_STOP_S", 0.05)
+    both = {"gang": (sides["before"][0], sides["after"][0])}
+    watch = SchedulingWatch(both)
+    os.kill(sides["before"][0], signal.SIGSTOP)
+    watch.stopped("gang")
+    lowered(sides["after"][0])
+    watch.look(after="other")
+    assert watch.checks == ()
+
+
+THREADS = """
+import threading, time
+for _ in range(3):
+    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+print(flush=True)
+time.sleep(60)
+"""
+
+
+def test_every_thread_of_a_stopped_side_is_looked_at() -> None:
+    with subprocess.Popen([sys.executable, "-c", THREADS], stdout=subprocess.PIPE) as child:
+        try:
+            assert child.stdout is not None
+            child.stdout.readline()
+            last = max(map(int, os.listdir(f"/proc/{child.pid}/task")))
+            watch = SchedulingWatch({"before": (child.pid,)})
+            stop(watch, "before", {"before": (child.pid,)})
+            lowered(last)
+            watch.look(after="after")
+            assert [check.sides for check in watch.checks] == [("after", "before")]
+        finally:
+            child.kill()
