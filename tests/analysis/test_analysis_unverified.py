@@ -235,6 +235,53 @@ def test_pairs_that_do_not_count_say_nothing_of_how_a_side_is_scheduled() -> Non
     assert [len(doubts(each, make_case())) for each in (scheduled(0, 1, 2, 3), pairs)] == [1, 0]
 
 
+OUTPUTS = {"outputs": PhaseTime(1, 1e-6, 1e-6)}
+
+
+def with_usage(cpu_s: float, *, cpus: tuple[int, ...] = (0,), phases: dict[str, PhaseTime] | None = None) -> list[Pair]:
+    """Pairs whose second side takes 1 ms a step, half of the first, and so many seconds of CPU time."""
+    usage = {"before": 2e-3, "after": cpu_s}
+    runs = [
+        replace(
+            make_run(name),
+            coverage=Coverage(fixed=()),
+            usage={"iterations": 100.0, "user_s": 80 * s, "system_s": 20 * s},
+            phases=OUTPUTS if phases is None else phases,
+        )
+        for name, s in usage.items()
+    ]
+    pairs = [make_pair(i, {"before": 2e-3 * (1 + i / 100), "after": 1e-3}, runs=runs) for i in range(6)]
+    return [replace(pair, cpus=cpus) for pair in pairs]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "word"),
+    [
+        pytest.param(with_usage(1.3e-3), "invalid", id="more than its CPU has"),
+        pytest.param(with_usage(1.2e-3), "improved", id="a little more, as clocks err"),
+        pytest.param(with_usage(1.9e-3, cpus=(0, 1)), "improved", id="as much as two have"),
+        pytest.param(with_usage(2.6e-3, cpus=(0, 1)), "invalid", id="more than two have"),
+        pytest.param(with_usage(9e-3, cpus=()), "improved", id="CPUs are free"),
+        pytest.param(with_usage(9e-3, phases={"prepare": PhaseTime(1, 0.0, 0.0)}), "improved", id="prepares"),
+        pytest.param(with_usage(9e-3, phases={}), "improved", id="a record that does not say whether it prepares"),
+    ],
+)
+def test_no_side_is_called_faster_that_uses_more_cpu_time_than_its_cpus_have(pairs: list[Pair], word: str) -> None:
+    found = conclude(make_case(), pairs, **SETTINGS)[0].verdict
+    assert found.word == word
+    if word == "invalid":
+        assert found.reason == "doubted"
+        assert "s of CPU time in each second on" in found.sentence
+
+
+def test_cpu_time_that_is_not_of_the_timed_steps_says_nothing_of_cpus() -> None:
+    cold = make_case(cache="cold")
+    spread = replace(make_case(), sides=tuple(replace(side, nodes=2, ranks=2) for side in make_case().sides))
+    lacks = [replace(p, runs=tuple(replace(r, usage={}) for r in p.runs)) for p in with_usage(9e-3)]
+    assert [len(doubts(with_usage(9e-3), case)) for case in (make_case(), cold, spread)] == [1, 0, 0]
+    assert len(doubts(lacks, make_case())) == 0
+
+
 def test_a_few_pairs_another_kind_or_a_reason_take_no_win() -> None:
     explained = Coverage(fixed=(), done_outside="the driver's thread binds itself")
     for pairs in (scheduled(0, 1, 2), scheduled(*range(6), kind="affinity"), scheduled(*range(6), covered=explained)):
