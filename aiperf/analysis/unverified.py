@@ -13,8 +13,9 @@ from aiperf.analysis.fresh import batch_doubts
 from aiperf.analysis.memory import elsewhere_notes
 from aiperf.analysis.metrics import DEFAULT_METRIC, LATENCIES
 from aiperf.analysis.outside import first_notes, phase_notes
-from aiperf.analysis.pairs import done_outside, side_run, valid
+from aiperf.analysis.pairs import side_run, valid
 from aiperf.analysis.program_notes import program_notes
+from aiperf.analysis.scheduled import scheduling_notes
 from aiperf.records import Case, Coverage, Note, NoteCode, Pair
 
 UNVERIFIED = (
@@ -36,8 +37,6 @@ the metrics that may be better for it; all of them where none is named."""
 _STRICTLY = ("batches_only", "first_run_slower")
 """Of these, what only strict mode refuses: honest steps overlap with the next one, and caches on disk that a first run
 fills are what many honest programs have."""
-_APART = ("left_cpus", "priority")
-"""Kinds of incidents that a side's own scheduling makes."""
 _PLACES = ("prepare", "inputs", "outputs")
 """Of ``time_outside``: set-up and ``redraw`` of honest sides differ for reasons of their own."""
 
@@ -100,20 +99,6 @@ def doubts(pairs: Sequence[Pair], case: Case, *, strict: bool = False) -> tuple[
         *(program_notes(pairs, case) if strict else ()),
     )
     return tuple(n for n in found if n.code in DOUBTS and n.values.get("phase", _PLACES[0]) in _PLACES)
-
-
-def scheduling_notes(pairs: Sequence[Pair], case: Case) -> Iterator[Note]:
-    """A note on each side that in most pairs gave itself other CPUs or another priority than both sides were given,
-    and another side did not."""
-    used, sides = valid(pairs), [side.name for side in case.sides]
-    for kind in _APART:
-        found = {
-            side: [i.detail for pair in used for i in pair.incidents if (i.side, i.kind) == (side, kind)]
-            for side in sides
-        }
-        apart = [side for side in sides if len(found[side]) > len(used) / 2]
-        for side in apart if len(apart) < len(sides) else ():
-            yield Note("scheduled_apart", {"side": side, "detail": found[side][0], **done_outside(used, side)})
 
 
 def doubted(notes: Sequence[Note], *, winner: str, metric: str) -> Note | None:

@@ -93,8 +93,7 @@ class Gang:
         self.plan = plan
         self.busy_s = 0.0
         """Time inside requests, the slowest rank's."""
-        self._guardian = guardian
-        self._ranks: list[Rank] = []
+        self._guardian, self._ranks = guardian, list[Rank]()
         self._strayed: dict[int, int] = {}
         """Processes of the ranks outside of their groups -> a descriptor of each, which no later process inherits."""
 
@@ -125,13 +124,16 @@ class Gang:
         """Whether every rank has answered all that it was sent, or never will; does not wait, reads a little."""
         return all(is_settled(rank) for rank in self._ranks)
 
-    def find_strayed(self) -> None:
-        """Look for processes of the ranks that have left their groups: from now on they are stopped with them."""
+    def find_strayed(self) -> set[int]:
+        """Every process of the ranks; those that have left their groups are stopped with them from now on."""
+        family: set[int] = set()
         for rank in self._ranks:
-            for pid in rank.child.family() - self._strayed.keys():
+            family |= (found := rank.child.family())
+            for pid in found - self._strayed.keys():
                 with suppress(OSError):
                     if os.getpgid(pid) != rank.child.pid:
                         self._strayed[pid] = os.pidfd_open(pid)
+        return family
 
     def suspend(self) -> None:
         """Stop every rank where it is, and what it started; they take no CPU until ``resume``."""
@@ -255,8 +257,7 @@ class Gang:
 
     def ask(self, ranks: Sequence[int], request: WorkerRequest[R], *, limit: float) -> list[R]:
         """``command`` for some ranks alone, in their order."""
-        everyone = self._ranks
-        self._ranks = [everyone[rank] for rank in sorted(ranks)]
+        everyone, self._ranks = self._ranks, [self._ranks[rank] for rank in sorted(ranks)]
         try:
             return self.command(request, limit=limit)
         finally:
@@ -338,8 +339,7 @@ class Gang:
         names = self.node_names
         place = f" on {names[rank.index // self.plan.local_ranks]}" if names else ""
         who = f"rank {rank.index}{place}: " if self.plan.ranks > 1 else ""
-        tail, status = rank.child.stderr_tail(), rank.child.exit_status
-        number = rank.index if self.plan.ranks > 1 else None
+        tail, status, number = rank.child.stderr_tail(), rank.child.exit_status, rank.index if who else None
         return LaunchFailed(Failure(self.plan.name, phase, kind, who + message, tail, number, status))
 
     def _died(self, rank: Rank, phase: str) -> LaunchFailed:

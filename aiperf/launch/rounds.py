@@ -217,8 +217,8 @@ class OneAtATime:
 
     def find_strayed(self) -> None:
         """From now on processes are stopped, too, that have left the groups of their sides."""
-        for gang in {id(gang): gang for gang in self._gangs.values()}.values():
-            gang.find_strayed()
+        for side, gang in {id(gang): (side, gang) for side, gang in self._gangs.items()}.values():
+            self._watch.join(side, gang.find_strayed())
 
     def begins(self, side: str) -> None:
         """Let this side run, and nobody else."""

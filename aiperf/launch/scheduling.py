@@ -7,23 +7,27 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter, sleep
+from typing import TypeVar
 
 from aiperf.host.placement import format_cpus
 from aiperf.launch.gang import Gang
 from aiperf.launch.rank import threads_of
 from aiperf.records import CheckResult, Incident
 
-_MOST_THREADS = 16
-"""Of a process that are looked at, its main thread and the oldest others: a reading must stay short."""
+_MOST_THREADS, _MOST_CHILDREN = 16, 8
+"""Of a process, of a side, that are looked at: its main thread and others that change from turn to turn. A reading must
+stay short."""
+_SLACK = "timerslack_ns"
 _STOP_S = 3e-4
 """A process that takes longer to stop, because others have its CPU or a thread of it waits for a device, is not judged
 in this turn: there are many, and each may cost little."""
 _POLL_S = 50e-6
+T = TypeVar("T")
 _POLICIES = {os.SCHED_OTHER: "SCHED_OTHER", os.SCHED_FIFO: "SCHED_FIFO", os.SCHED_RR: "SCHED_RR",
              os.SCHED_BATCH: "SCHED_BATCH", os.SCHED_IDLE: "SCHED_IDLE"}  # fmt: skip
 
@@ -37,18 +41,14 @@ _LIMITS = {
 
 @dataclass(frozen=True)
 class Bounds:
-    """What the kernel grants a process: its limits, and how late its timers may come, as far as one may read that."""
+    """The limits that the kernel sets a process."""
 
     limits: tuple[tuple[int, int], ...]
-    slack_ns: str = ""
 
     @classmethod
     def of(cls, pid: int) -> Bounds:
         """Raises OSError for a process that is gone."""
-        limits, slack = tuple(resource.prlimit(pid, each) for each in _LIMITS), ""
-        with suppress(OSError):
-            slack = Path(f"/proc/{pid}/timerslack_ns").read_text(encoding="ascii").strip()
-        return cls(limits, slack)
+        return cls(tuple(resource.prlimit(pid, each) for each in _LIMITS))
 
     def restore(self, pid: int, now: Bounds) -> str:
         """Grant a process this again, as far as the kernel allows; what was another way."""
@@ -57,12 +57,7 @@ class Bounds:
         for each, former in changed.items():
             with suppress(OSError, ValueError):
                 resource.prlimit(pid, each, former)
-        told = [f"the limit {_LIMITS[each]}" for each in changed]
-        if self.slack_ns and now.slack_ns and self.slack_ns != now.slack_ns:
-            with suppress(OSError):
-                Path(f"/proc/{pid}/timerslack_ns").write_text(self.slack_ns, encoding="ascii")
-            told.append(f"the timer slack (from {self.slack_ns} to {now.slack_ns} ns)")
-        return " and ".join(told)
+        return " and ".join(f"the limit {_LIMITS[each]}" for each in changed)
 
 
 @dataclass(frozen=True)
@@ -72,15 +67,24 @@ class Scheduling:
     nice: int
     policy: int
     cpus: frozenset[int]
+    slack_ns: str = ""
+    """How late its timers may come; empty where one may not read that."""
 
     def __str__(self) -> str:
-        return f"nice {self.nice}, {_POLICIES.get(self.policy, self.policy)}, CPU {format_cpus(sorted(self.cpus))}"
+        slack = f", timer slack {self.slack_ns} ns" if self.slack_ns else ""
+        policy = _POLICIES.get(self.policy, self.policy)
+        return f"nice {self.nice}, {policy}, CPU {format_cpus(sorted(self.cpus))}{slack}"
 
     @classmethod
     def of(cls, thread: int) -> Scheduling:
         """Raises OSError for a thread that is gone. 0: the calling one."""
         nice, policy = os.getpriority(os.PRIO_PROCESS, thread), os.sched_getscheduler(thread)
-        return cls(nice, policy, frozenset(os.sched_getaffinity(thread)))
+        return cls(nice, policy, frozenset(os.sched_getaffinity(thread)), _read(f"/proc/{thread or 'self'}/{_SLACK}"))
+
+    def changed(self, now: Scheduling) -> bool:
+        """Whether it is another one, as far as both are known."""
+        known = bool(self.slack_ns and now.slack_ns)
+        return self != (now if known else replace(now, slack_ns=self.slack_ns))
 
     def restore(self, thread: int) -> None:
         """Give a thread this scheduling again, as far as the kernel allows."""
@@ -90,6 +94,9 @@ class Scheduling:
             os.sched_setscheduler(thread, self.policy, os.sched_param(os.sched_get_priority_min(self.policy)))
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, thread, self.nice)
+        with suppress(OSError):
+            if self.slack_ns:
+                Path(f"/proc/{thread}/{_SLACK}").write_text(self.slack_ns, encoding="ascii")
 
 
 class SchedulingWatch:
@@ -101,10 +108,17 @@ class SchedulingWatch:
         sides were given, None where they are free."""
         self._pids, self._own = pids, Scheduling.of(0)
         self._given = frozenset(cpus or ())
+        self._children: dict[str, Sequence[int]] = {}
+        self._stops = 0
         self._stopped: dict[str, dict[int, Scheduling]] = {}
         self._bounds: dict[str, dict[int, Bounds]] = {}
         self._incidents: dict[tuple[str, str], Incident] = {}
         self._checks: dict[tuple[str, str], CheckResult] = {}
+
+    def join(self, side: str, children: Iterable[int]) -> None:
+        """Look from now on at processes, too, that the workers of a side have started."""
+        own = self._pids.get(side, ())
+        self._children[side] = sorted({*children} - {*own}) if own else ()
 
     @property
     def incidents(self) -> tuple[Incident, ...]:
@@ -120,22 +134,26 @@ class SchedulingWatch:
         """Take down how a side is scheduled that has just been sent SIGSTOP."""
         pids, until = self._pids.get(side, ()), perf_counter() + _STOP_S
         if pids and all(_has_stopped(pid, until) for pid in pids):
-            self._stopped[side] = dict(_threads(pids))
-            self._bounds[side] = dict(_bounds(pids))
+            self._stops += 1
+            children = _some(self._children.get(side, ()), _MOST_CHILDREN, self._stops)
+            threads = [t for pid in pids for t in _some(sorted(threads_of(pid)), _MOST_THREADS, self._stops)]
+            threads += [pid for pid in children if _state(pid) == "T"]
+            self._stopped[side] = dict(_each(threads, Scheduling.of))
+            self._bounds[side] = dict(_each(pids, Bounds.of))
             self._see(side)
 
     def look(self, *, after: str) -> None:
         """See whether the turn of the side ``after`` changed one that is stopped, and change it back."""
         for side, was in self._stopped.items():
-            for thread, now in _threads(self._pids[side]):
-                if (former := was.get(thread, now)) != now:
+            for thread, now in [*_each(was, Scheduling.of)]:
+                if (former := was[thread]).changed(now):
                     former.restore(thread)
                     with suppress(OSError):
                         was[thread] = Scheduling.of(thread)  # what the kernel did not change back is told once
                     detail = f"{after} changed how {side} is scheduled, which was stopped: from {former} to {now}"
                     self._accuse(after, side, detail)
-            for pid, bounds in _bounds(self._pids[side]):
-                if (known := self._bounds[side].get(pid, bounds)) != bounds:
+            for pid, bounds in [*_each(self._bounds[side], Bounds.of)]:
+                if (known := self._bounds[side][pid]) != bounds:
                     detail = f"{after} changed {known.restore(pid, bounds)} of {side}, which was stopped"
                     with suppress(OSError):
                         self._bounds[side][pid] = Bounds.of(pid)
@@ -158,6 +176,12 @@ class SchedulingWatch:
         if self._given and (left := frozenset[int]().union(*(t.cpus for t in threads)) - self._given):
             detail = f"threads of it may run on CPU {format_cpus(sorted(left))}, and not only on those given to it"
             self._incidents.setdefault(("left_cpus", side), Incident("left_cpus", side, detail))
+        for thread in (t for t in threads if t.policy == self._own.policy and t.slack_ns):
+            if self._own.slack_ns not in ("", thread.slack_ns):
+                detail = (
+                    f"timers of it may come {thread.slack_ns} ns late, and not {self._own.slack_ns} as aiperf's own"
+                )
+                self._incidents.setdefault(("timer_slack", side), Incident("timer_slack", side, detail))
 
 
 def here(gang: Gang) -> tuple[int, ...]:
@@ -176,14 +200,35 @@ def _has_stopped(pid: int, until: float) -> bool:
         sleep(_POLL_S)
 
 
-def _bounds(pids: Sequence[int]) -> Iterator[tuple[int, Bounds]]:
-    for pid in pids:
+def _some(all_of: Sequence[int], most: int, turn: int) -> Sequence[int]:
+    """The first of a list and as many others as may be looked at, in every turn the next ones."""
+    if len(all_of) <= most:
+        return all_of
+    others, begin = [*all_of[1:]], (turn - 1) * (most - 1) % (len(all_of) - 1)
+    return [all_of[0], *(others[begin:] + others[:begin])[: most - 1]]
+
+
+def _each(numbers: Iterable[int], of: Callable[[int], T]) -> Iterator[tuple[int, T]]:
+    """What there is of each, without those that are gone."""
+    for number in numbers:
         with suppress(OSError):
-            yield pid, Bounds.of(pid)
+            yield number, of(number)
 
 
-def _threads(pids: Sequence[int]) -> Iterator[tuple[int, Scheduling]]:
-    for pid in pids:
-        for thread in sorted(threads_of(pid))[:_MOST_THREADS]:
-            with suppress(OSError):
-                yield thread, Scheduling.of(thread)
+def _read(path: str) -> str:
+    """A line of the kernel's; empty where it cannot be read. Without a file object, which takes five times as long."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return ""
+    try:
+        return os.read(descriptor, 512).decode("ascii", "replace").strip()
+    except OSError:
+        return ""
+    finally:
+        os.close(descriptor)
+
+
+def _state(pid: int) -> str:
+    """The letter of a process's state."""
+    return (_read(f"/proc/{pid}/stat").rpartition(")")[2].split() or [""])[0]

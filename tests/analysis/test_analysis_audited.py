@@ -82,6 +82,40 @@ def test_a_slow_first_call_of_the_other_side_does_not_excuse_every_step_of_micro
     assert reuse_note(pairs_of(plain, fresh), make_case(), "before")
 
 
+def noted(plain, excess, **given):
+    """Whether after is found whose steps take ``plain`` microseconds, and audits ``excess`` more."""
+    plain, excess = ({side: us * 1e-6 for side, us in each.items()} for each in (plain, excess))
+    pairs = pairs_of(plain, {side: plain[side] + excess[side] for side in plain}, **given)
+    return reuse_note(pairs, make_case(*plain, gpus=int(bool(given))), "after") is not None
+
+
+@pytest.mark.parametrize(
+    ("plain", "excess", "found"),
+    [
+        pytest.param({"before": 18, "after": 18}, {"before": 60, "after": 150}, False, id="steps of microseconds"),
+        pytest.param(
+            {"before": 22, "after": 22}, {"before": 60, "after": 150}, True, id="before's and after's no more"
+        ),
+        pytest.param({"before": 5, "after": 22}, {"before": 60, "after": 150}, True, id="after's no more"),
+        pytest.param(
+            {"before": 22, "after": 5, "third": 5}, {"before": 60, "after": 150, "third": 60}, True, id="base"
+        ),
+        pytest.param({"before": 10, "after": 10}, {"before": 30, "after": 112}, False, id="not four times the other's"),
+        pytest.param({"before": 10, "after": 10}, {"before": 30, "after": 130}, True, id="four times the other's"),
+        pytest.param({"before": 10, "after": 10}, {"before": 100, "after": 190}, False, id="up to 200 microseconds"),
+        pytest.param({"before": 10, "after": 10}, {"before": 100, "after": 220}, True, id="and not beyond"),
+        pytest.param({"before": 1, "after": 1}, {"before": 0, "after": 15}, False, id="the usual floor stays"),
+    ],
+)
+def test_the_other_sides_first_calls_excuse_steps_of_microseconds_up_to_four_times_as_much(plain, excess, found):
+    assert noted(plain, excess) is found
+
+
+def test_on_the_clock_of_a_device_no_first_call_of_the_other_side_excuses_anybody():
+    times = {"before": 1, "after": 1}, {"before": 40, "after": 120}
+    assert (noted(*times), noted(*times, device=True)) == (False, True)
+
+
 def test_five_times_in_every_pair_is_reuse_and_in_most_pairs_is_not():
     plain = {"before": 1e-1, "after": 2e-2}
     assert reuse_note(pairs_of(plain, {"after": 1e-1}), make_case(), "after")

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from analysis_maker import SETTINGS, make_case, make_pair, make_run
 
-from aiperf.analysis.fresh import batch_notes, fresh_note
+from aiperf.analysis.fresh import batch_doubts, batch_notes, fresh_note
 from aiperf.analysis.recompute import conclude
-from aiperf.records import Coverage, Pair, Sample, Verdict
+from aiperf.records import Case, Coverage, Pair, Sample, Verdict
 
 CASE = make_case()
 
@@ -151,14 +151,16 @@ def test_three_readings_whose_shortest_was_by_chance_on_known_inputs_are_no_find
     assert fresh_note(seen, CASE, "after") is None
 
 
-def batched(before: float, after: float, singles: tuple[float, float], *, count: int = 4) -> list[tuple[str, float]]:
+def batched(
+    before: float, after: float, singles: tuple[float, float], *, count: int = 4, case: Case = CASE, **given: float
+) -> list[tuple[str, float]]:
     """Notes on sides whose steps take so long in batches, and ``singles`` each by itself."""
     plain = [make_pair(i, {"before": before, "after": after}) for i in range(count)]
-    timed = pairs(before=(singles[0],) * 2, after=(singles[1],) * 2, count=count)
+    timed = pairs(before=(singles[0],) * 2, after=(singles[1],) * 2, count=count, **given)  # type: ignore[arg-type]
     both = [replace(pair, runs=single.runs) for pair, single in zip(plain, timed, strict=True)]
     word = "improved" if after < before else "regressed"
     comparison = replace(conclude(CASE, both, **SETTINGS)[0], verdict=Verdict(word, "beyond_threshold", ""))
-    noted = list(batch_notes(both, CASE, [comparison]))
+    noted = list(batch_notes(both, case, [comparison]))
     undecided = replace(comparison, verdict=Verdict("inconclusive", "interval_straddles", ""))
     assert list(batch_notes(both, CASE, [undecided])) == []
     return [(note.values["side"], note.values["batches"]) for note in noted]
@@ -184,13 +186,15 @@ def test_an_advantage_that_most_single_steps_show_too_is_not_told(singles: tuple
         ((1e-3, 7e-4), (1e-3, 8.4e-4), {}, "improved"),
         ((1e-3, 7e-4), (1e-3, 9.15e-4), {}, "improved"),
         ((1e-3, 7e-4), (1e-3, 9.48e-4), {}, "invalid"),
+        ((1e-3, 7e-4), (1e-3, 9.25e-4), {}, "improved"),
+        ((1e-3, 7e-4), (1e-3, 9.35e-4), {}, "invalid"),
     ],
 )
 def test_strict_mode_refuses_an_advantage_that_hardly_any_single_step_shows_and_nobody_explains(
     times: tuple[float, float], singles: tuple[float, float], covered: dict[str, str], word: str
 ) -> None:
     plain = [make_pair(i, {"before": times[0] * (1 + i / 500), "after": times[1]}) for i in range(6)]
-    timed = pairs(before=(singles[0],) * 2, after=(singles[1],) * 2, count=6)
+    timed = pairs(before=(singles[0],) * 2, after=(singles[1],) * 2, count=6, noise=0.0)
     both = [
         replace(pair, runs=tuple(replace(run, coverage=Coverage(fixed=(), **covered)) for run in single.runs))
         for pair, single in zip(plain, timed, strict=True)
@@ -207,3 +211,42 @@ def test_one_pair_and_steps_that_a_reading_outweighs_show_nothing_of_batches() -
     assert batched(1e-3, 7e-4, (1e-3, 1e-3), count=1) == []
     assert batched(1e-5, 7e-6, (1e-5, 1e-5)) == []
     assert batched(1e-3, 9.7e-4, (1e-3, 1.2e-3)) == []
+
+
+@pytest.mark.parametrize(
+    ("times", "singles", "told"),
+    [
+        pytest.param((1e-3, 7e-4), (1e-3, 8.3e-4), True, id="less than 55 % is left"),
+        pytest.param((1e-3, 7e-4), (1e-3, 8.15e-4), False, id="more is"),
+        pytest.param((1e-3, 9.05e-4), (1e-3, 9.7e-4), False, id="a loss below 8 % of the time"),
+        pytest.param((1e-3, 9.05e-4), (1e-3, 9.95e-4), True, id="a loss above it"),
+        pytest.param((2.1e-5, 1.4e-5), (2.1e-5, 2.1e-5), True, id="the slower side's step is long enough"),
+        pytest.param((1.9e-5, 1.4e-5), (1.9e-5, 1.9e-5), False, id="it is not"),
+    ],
+)
+def test_an_advantage_is_there_in_batches_alone_where_single_steps_lose_nearly_half_of_it(
+    times: tuple[float, float], singles: tuple[float, float], told: bool
+) -> None:
+    assert bool(batched(*times, singles, noise=0.0)) is told
+
+
+def test_two_readings_show_nothing_of_batches_nor_do_those_of_ranks_that_wait_for_each_other() -> None:
+    assert batched(1e-3, 7e-4, (1e-3, 1e-3), readings=2) == []
+    gang = replace(CASE, sides=tuple(replace(side, ranks=2) for side in CASE.sides))
+    assert batched(1e-3, 7e-4, (1e-3, 1e-3), case=gang) == []
+    timed = pairs(before=(1e-3, 1e-3), after=(1e-3, 1e-3))
+    both = [replace(make_pair(i, {"before": 1e-3, "after": 7e-4}), runs=timed[i].runs) for i in range(2)]
+    assert [len(list(batch_doubts(both, case))) for case in (CASE, gang)] == [1, 0]
+
+
+def test_an_advantage_that_half_of_the_pairs_show_in_single_steps_is_not_told() -> None:
+    timed = pairs(before=(1e-3, 1e-3), after=(1e-3, 1e-3), noise=0.0, count=4)
+    fast = pairs(before=(1e-3, 1e-3), after=(7e-4, 7e-4), noise=0.0, count=4)
+
+    def doubts(*singles: Pair) -> int:
+        plain = [make_pair(i, {"before": 1e-3, "after": 7e-4}) for i in range(4)]
+        both = [replace(pair, runs=single.runs) for pair, single in zip(plain, singles, strict=True)]
+        conclusion = replace(conclude(CASE, both, **SETTINGS)[0], verdict=Verdict("improved", "beyond_threshold", ""))
+        return len(list(batch_notes(both, CASE, [conclusion])))
+
+    assert (doubts(*timed), doubts(*timed[:2], *fast[2:])) == (1, 0)

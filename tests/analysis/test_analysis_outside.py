@@ -111,6 +111,14 @@ def test_what_is_shorter_outside_of_the_time_or_a_little_longer_is_not_noted():
     assert list(phase_notes(little, make_case())) == []
 
 
+@pytest.mark.parametrize(("seconds", "notes"), [(0.6e-3, 1), (0.4e-3, 0)])
+def test_half_of_what_a_side_saves_is_enough_where_that_is_less_than_a_quarter_of_the_step(seconds, notes):
+    times = {"before": 10e-3, "after": 9e-3}
+    assert len(list(phase_notes(pairs_of(times, prepare={"after": seconds}), make_case()))) == notes
+    late = pairs_of(times, pending={"before": 0.0, "after": seconds})
+    assert bool(outputs_fault(late, make_case(), "after")) == bool(notes)
+
+
 def cpu_notes(pairs, case=None):
     case = case or make_case()
     return list(cpu_time_notes(pairs, case, conclude(case, pairs, **SETTINGS)))
@@ -121,6 +129,13 @@ def test_a_time_that_falls_without_its_cpu_time_is_noted():
     assert note.code == "cpu_time_same"
     assert note.values["side"] == "after"
     assert note.values["after_cpu_s"] == pytest.approx(9e-3)
+
+
+def test_it_is_noted_from_one_and_a_half_times_on_of_who_uses_a_cpu_nine_tenths_of_the_time():
+    # The time falls to a fifth; the CPU time to 3/10 and a little more.
+    assert cpu_notes(pairs_of(SLOW, cpu={"before": 10e-3, "after": 3.1e-3}))
+    assert cpu_notes(pairs_of(SLOW, cpu={"before": 9.1e-3, "after": 9e-3}))
+    assert cpu_notes(pairs_of(SLOW, cpu={"before": 8.9e-3, "after": 9e-3})) == []
 
 
 NEAR_EMPTY = {"before": 1e-4, "after": 1e-5}
@@ -169,6 +184,7 @@ def test_a_first_iteration_that_was_made_before_it_is_said_to_be_elsewhere():
         "the first iteration of after takes 10.0 ms, of before 500 ms, "
         "but after spends 500 ms more before it, in set-up or prepare()"
     )
+    assert list(first_notes(starts((0.5, 0.01), (0.1, 0.36)), make_case())), "half of it is enough"
     lazy = PhaseTime(11, 0.51, 1e-3)
     assert [n.code for n in first_notes(starts((0.5, 0.01), (0.1, 0.1), lazy), make_case())] == ["first_elsewhere"]
 
@@ -179,9 +195,16 @@ def test_a_first_iteration_that_was_made_before_it_is_said_to_be_elsewhere():
         pytest.param((0.5, 0.01), (0.1, 0.3), id="less than half of it is found there"),
         pytest.param((0.012, 0.004), (0.1, 0.6), id="it saves too little"),
         pytest.param((0.01, 0.5), (0.6, 0.1), id="the base side does it"),
+        pytest.param((0.5, 0.38), (0.1, 0.6), id="it saves less than a quarter"),
     ],
 )
 def test_a_shorter_first_iteration_alone_is_no_finding(first, setup):
     assert list(first_notes(starts(first, setup), make_case())) == []
     steady = PhaseTime(11, 0.55, 0.05)
     assert list(first_notes(starts((0.5, 0.01), (0.1, 0.1), steady), make_case())) == []
+
+
+def test_a_first_iteration_has_to_be_made_before_it_in_every_pair():
+    moved, honest = starts((0.5, 0.01), (0.1, 0.6)), starts((0.5, 0.01), (0.1, 0.1))
+    assert list(first_notes(moved, make_case()))
+    assert list(first_notes([*moved[:2], honest[2]], make_case())) == []

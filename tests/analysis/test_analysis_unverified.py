@@ -8,7 +8,7 @@ from analysis_maker import SETTINGS, make_case, make_pair, make_pairs, make_run
 from aiperf.analysis.notes import note_sentence
 from aiperf.analysis.outside import phase_notes
 from aiperf.analysis.recompute import conclude, recompute
-from aiperf.analysis.unverified import doubted, tolerance_notes, unexplained, unverified_notes
+from aiperf.analysis.unverified import DOUBTS, doubted, doubts, tolerance_notes, unexplained, unverified_notes
 from aiperf.protocol.messages import Check
 from aiperf.records import CaseRecord, CheckResult, Coverage, Incident, Latencies, Note, Pair, PhaseTime
 
@@ -174,6 +174,15 @@ def in_prepare(seconds: float, covered: Coverage = Coverage(fixed=())) -> list[P
     return [make_pair(i, {**times, "before": times["before"] * (1 + i / 100)}, runs=runs) for i in range(6)]
 
 
+@pytest.mark.parametrize(("phase", "taken"), [("prepare", 1), ("inputs", 1), ("outputs", 1), ("redraw", 0)])
+def test_what_takes_a_win_is_work_in_functions_in_which_honest_sides_do_none(phase: str, taken: int) -> None:
+    spent = {"before": PhaseTime(10, 1e-5, 1e-6), "after": PhaseTime(10, 50e-3, 5e-3)}
+    runs = [replace(make_run(name), phases={phase: spent[name]}) for name in SIDES]
+    pairs = [make_pair(i, {"before": 2e-3, "after": 1e-3}, runs=runs) for i in range(6)]
+    assert len(list(phase_notes(pairs, make_case()))) == 1
+    assert len(doubts(pairs, make_case())) == taken
+
+
 @pytest.mark.parametrize("strict", [False, True])
 def test_no_side_is_called_better_that_works_as_long_where_no_time_holds_it(strict: bool) -> None:
     (moved, *_), (little, *_) = (
@@ -215,6 +224,62 @@ def test_sides_that_are_both_scheduled_otherwise_are_compared() -> None:
         for pair in scheduled()
     ]
     assert conclude(make_case(), both, **SETTINGS)[0].verdict.word == "improved"
+
+
+def test_pairs_that_do_not_count_say_nothing_of_how_a_side_is_scheduled() -> None:
+    hot = Incident("thermal", "", "hot", voids=True)
+    pairs = [
+        replace(pair, incidents=(*pair.incidents, hot)) if i < 3 else pair
+        for i, pair in enumerate(scheduled(0, 1, 2, 3))
+    ]
+    assert [len(doubts(each, make_case())) for each in (scheduled(0, 1, 2, 3), pairs)] == [1, 0]
+
+
+OUTPUTS = {"outputs": PhaseTime(1, 1e-6, 1e-6)}
+
+
+def with_usage(cpu_s: float, *, cpus: tuple[int, ...] = (0,), phases: dict[str, PhaseTime] | None = None) -> list[Pair]:
+    """Pairs whose second side takes 1 ms a step, half of the first, and so many seconds of CPU time."""
+    usage = {"before": 2e-3, "after": cpu_s}
+    runs = [
+        replace(
+            make_run(name),
+            coverage=Coverage(fixed=()),
+            usage={"iterations": 100.0, "user_s": 80 * s, "system_s": 20 * s},
+            phases=OUTPUTS if phases is None else phases,
+        )
+        for name, s in usage.items()
+    ]
+    pairs = [make_pair(i, {"before": 2e-3 * (1 + i / 100), "after": 1e-3}, runs=runs) for i in range(6)]
+    return [replace(pair, cpus=cpus) for pair in pairs]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "word"),
+    [
+        pytest.param(with_usage(1.3e-3), "invalid", id="more than its CPU has"),
+        pytest.param(with_usage(1.2e-3), "improved", id="a little more, as clocks err"),
+        pytest.param(with_usage(1.9e-3, cpus=(0, 1)), "improved", id="as much as two have"),
+        pytest.param(with_usage(2.6e-3, cpus=(0, 1)), "invalid", id="more than two have"),
+        pytest.param(with_usage(9e-3, cpus=()), "improved", id="CPUs are free"),
+        pytest.param(with_usage(9e-3, phases={"prepare": PhaseTime(1, 0.0, 0.0)}), "improved", id="prepares"),
+        pytest.param(with_usage(9e-3, phases={}), "improved", id="a record that does not say whether it prepares"),
+    ],
+)
+def test_no_side_is_called_faster_that_uses_more_cpu_time_than_its_cpus_have(pairs: list[Pair], word: str) -> None:
+    found = conclude(make_case(), pairs, **SETTINGS)[0].verdict
+    assert found.word == word
+    if word == "invalid":
+        assert found.reason == "doubted"
+        assert "s of CPU time in each second on" in found.sentence
+
+
+def test_cpu_time_that_is_not_of_the_timed_steps_says_nothing_of_cpus() -> None:
+    cold = make_case(cache="cold")
+    spread = replace(make_case(), sides=tuple(replace(side, nodes=2, ranks=2) for side in make_case().sides))
+    lacks = [replace(p, runs=tuple(replace(r, usage={}) for r in p.runs)) for p in with_usage(9e-3)]
+    assert [len(doubts(with_usage(9e-3), case)) for case in (make_case(), cold, spread)] == [1, 0, 0]
+    assert len(doubts(lacks, make_case())) == 0
 
 
 def test_a_few_pairs_another_kind_or_a_reason_take_no_win() -> None:
@@ -268,3 +333,26 @@ def test_what_a_side_does_elsewhere_takes_no_win_from_the_other_one_nor_another_
     assert doubted([note], winner="before", metric="first_iteration") is None
     assert doubted([note], winner="", metric="first_iteration") is None
     assert doubted([note], winner="after", metric="time") is None
+
+
+LATENCY = ("latency_p50", "latency_p99")
+EVERY = ("time", "wall", "first_iteration", "peak_memory", "user", "system", *LATENCY)
+
+
+@pytest.mark.parametrize(
+    ("code", "metrics"),
+    [
+        ("time_outside", {"time", "wall"}),
+        ("first_elsewhere", {"first_iteration"}),
+        ("memory_elsewhere", {"peak_memory"}),
+        ("latencies_reported", {*LATENCY}),
+        ("tolerance_used", {*EVERY}),
+        ("scheduled_apart", {"time", "wall", "first_iteration", *LATENCY}),
+        ("batches_only", {"time", "wall"}),
+        ("first_run_slower", {"time", "user", "system"}),
+    ],
+)
+def test_a_doubt_takes_wins_in_the_metrics_that_it_can_make_better_and_in_no_others(code, metrics) -> None:
+    note = Note(code, {"side": "after"})
+    assert {metric for metric in EVERY if doubted([note], winner="after", metric=metric)} == metrics
+    assert code in DOUBTS

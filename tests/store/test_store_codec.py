@@ -31,6 +31,7 @@ from aiperf.store.codec import (
     dump_json,
     encode_case,
     encode_run,
+    from_plain,
     to_plain,
 )
 
@@ -148,3 +149,13 @@ def test_facts_that_json_does_not_know_become_what_it_knows() -> None:
     }
     run = SideRun("before", (), None, 0.0, 0, facts=facts)  # type: ignore[arg-type]
     assert to_plain(run)["facts"] == {"n": 3, "x": None, "path": "a/b", "set": [1, 2], "7": [1, 2], "flag": True}
+
+
+def test_what_is_read_shares_nothing_with_what_it_was_read_from() -> None:
+    run = SideRun("before", (), None, 0.0, 0, counters={"hits": 2.0}, facts={"threads": 2})
+    plain = to_plain(run)
+    read = from_plain(SideRun, plain)
+    assert read == run
+    read.facts["threads"] = 3
+    read.counters["misses"] = 1.0
+    assert (plain["facts"], plain["counters"]) == ({"threads": 2}, {"hits": 2.0})

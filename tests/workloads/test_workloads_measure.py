@@ -52,6 +52,8 @@ def test_as_many_ranges_are_made_as_were_asked_for(count: int, monkeypatch: pyte
     assert made == expected * 2
     assert workload.counters is not None
     assert workload.counters()["ranges"] == len(made)
+    workload.step()
+    assert workload.counters()["ranges"] == 2 * count, "those of the latest step"
 
 
 def test_ranges_that_nvtx_was_told_to_leave_out_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:

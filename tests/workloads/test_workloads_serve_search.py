@@ -92,3 +92,47 @@ def test_a_cliff_is_told_from_a_slope(beyond: int, cliff: bool) -> None:
         search.tries.append((rate, 10 if rate <= 33 else beyond, 10))
     assert search.is_cliff is cliff
     assert search.estimate() == pytest.approx(33, rel=0.12)
+
+
+def test_at_a_cliff_the_rate_found_lies_between_the_last_that_met_and_the_first_that_did_not() -> None:
+    tries = [
+        (10.0, 20, 20),
+        (20.0, 20, 20),
+        (30.0, 20, 20),
+        (33.0, 20, 20),
+        (36.0, 8, 20),
+        (40.0, 7, 20),
+        (60.0, 5, 20),
+    ]
+    smooth = smooth_crossing(tries, 0.9)
+    assert smooth is not None
+    assert smooth < 30.0, "a curve that ends where the cliff does not"
+    assert 33.0 < (RateSearch(10.0, 0.9, tries).estimate() or 0.0) < 36.0
+
+
+@pytest.mark.parametrize(
+    ("beyond", "met", "cliff"),
+    [(12.4, 8, True), (12.5, 8, False), (13.0, 0, False), (11.5, 8, True), (12.4, 9, False), (12.4, 5, True)],
+)
+def test_a_cliff_is_a_fall_below_half_of_the_share_between_rates_a_quarter_apart(
+    beyond: float, met: int, cliff: bool
+) -> None:
+    assert RateSearch(10.0, 0.9, [(10.0, 20, 20), (beyond, met, 20)]).is_cliff is cliff
+
+
+def test_half_a_request_more_met_and_missed_gives_tries_without_a_miss_a_curve() -> None:
+    """A curve of two constants goes through both tries: there 10.5 of 11 requests are met, and 0.5 of 11."""
+    between = (math.log(21) - math.log(9)) / (2 * math.log(21))
+    assert smooth_crossing([(4.0, 10, 10), (8.0, 0, 10)], 0.9) == pytest.approx(4.0 * 2.0**between)
+
+
+def test_a_try_that_meets_the_very_share_has_met_it() -> None:
+    search = RateSearch(4.0, 0.9, [(4.0, 9, 10), (8.0, 1, 10)])
+    assert search.next_rate() == pytest.approx(math.sqrt(32))
+    assert search.estimate() == pytest.approx(4.0, rel=0.2)
+
+
+def test_tries_on_both_sides_of_a_near_crossing_take_turns() -> None:
+    tries, middle = [(10.0, 10, 10), (10.5, 5, 10)], math.sqrt(105)
+    assert RateSearch(10.0, 0.9, tries).next_rate() == pytest.approx(middle / 1.1)
+    assert RateSearch(10.0, 0.9, [*tries, (9.0, 10, 10)]).next_rate() == pytest.approx(middle * 1.1)
