@@ -48,7 +48,8 @@ def test_prompts_on_the_host_and_new_tokens_on_the_device_give_what_a_growing_of
         return step
 
     monkeypatch.setattr(generate, "replay_of", replay_of)
-    shared = {"prompt_tokens": 12, "new_tokens": 6, "sequences": 2, "phase": phase, "feed": "forced"}
+    # Of four layers two share a block: what one leaves there is not the other's.
+    shared = {"model": "small", "prompt_tokens": 12, "new_tokens": 6, "sequences": 2, "phase": phase, "feed": "forced"}
     growing = llm.generate(Context(seed=3), **shared, kv="offloaded")
     fixed = llm.generate(Capturing(seed=3), **shared, kv="offloaded_static", **own)
     for seed in (11, 12):
@@ -58,8 +59,8 @@ def test_prompts_on_the_host_and_new_tokens_on_the_device_give_what_a_growing_of
         assert outcome.value < 1e-5
         fixed.step()
         assert np.array_equal(after["logits"], fixed.outputs()["logits"]), "the text is taken up again at its prompt"
-    # Tokens behind the prompt, four that a capture writes and four for a draft: of both layers, and in both blocks.
-    assert fixed.counters()["kv_bytes"] == 2 * 2 * (2 * 14 + 2 * 26) * 128 * 4
+    # Tokens behind the prompt, four that a capture writes and four for a draft: of four layers, and in both blocks.
+    assert fixed.counters()["kv_bytes"] == 2 * 2 * (4 * 14 + 2 * 26) * 256 * 4
 
 
 def test_prompts_on_the_host_come_whole_and_layers_in_pairs():

@@ -13,6 +13,7 @@ import torch
 
 from aiperf.workloads.decoder import caches, generate, grammar, precision, shallow, speculation
 from aiperf.workloads.decoder.model import Decoder
+from aiperf.workloads.llm import trees
 from aiperf.workloads.llm.group import Group, make_cache
 from aiperf.workloads.llm.host_masks import HostMasks
 from aiperf.workloads.llm.recovery import Interrupted
@@ -34,7 +35,7 @@ class Ways:
             len(model.layers), asked.draft_layers
         )
         self._propose: speculation.Propose = speculation.ngram
-        self._draft: speculation.Draft | None = None
+        self._draft: speculation.Draft | trees.TreeDraft | None = None
         if asked.acceptance:
             self._tune(prompts)
         self._make_shallow(prompts, forced)
@@ -70,6 +71,8 @@ class Ways:
         )
         if asked.speculation == "draft":
             self._draft = self._propose = speculation.Draft(draft, make_cache(asked, model.shape, **room))
+        elif asked.speculation == "tree":
+            self._draft = trees.TreeDraft(draft, make_cache(asked, model.shape, **room))
         elif asked.speculation == "self":
             self._propose = speculation.SelfDraft(model, self._few, self._groups[0].cache)
 
@@ -198,6 +201,12 @@ class Ways:
             return tokens[:size], margins[:size]
         if asked.speculation == "none":
             return generate.greedy(self._model, group.first, group.cache, count=count, each=each)
+        if isinstance(self._draft, trees.TreeDraft):
+            assert isinstance(group.cache, caches.Contiguous)
+            tokens, margins, self.tally = trees.speculate(
+                self._model, self._context, group.cache, self._draft, count=count, nodes=asked.draft_tokens
+            )
+            return tokens, margins
         tokens, margins, self.tally = speculation.speculate(
             self._model, self._context, group.cache, self._propose, count=count, ahead=asked.draft_tokens
         )

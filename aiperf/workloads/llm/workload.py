@@ -56,7 +56,7 @@ def generate(
     decoding_in: Literal["own_pass", "same_pass"] = "own_pass",
     context_from: Literal["prefill", "host", "file", "wire", "wire_fp8", "resharded"] = "prefill",
     arrives: Literal["whole", "by_layer"] = "whole",
-    speculation: Literal["none", "ngram", "draft", "self"] = "none",
+    speculation: Literal["none", "ngram", "draft", "tree", "self"] = "none",
     draft_tokens: int = 4,
     draft_layers: int = 1,
     draft_from: Literal["first", "spread"] = "first",
@@ -113,10 +113,11 @@ def generate(
     where there are any; not of speculation, whose tokens come several at once).
 
     ``speculation`` proposes up to ``draft_tokens`` from repeats of the text (``ngram``), or by ``draft_layers`` layers,
-    the first or evenly ``spread`` ones: as a model with weights and a cache of its own (``draft``), or in place
-    (``self``). Random weights agree with no draft: ``acceptance`` scales what the other layers add, on every side that
-    states it, until the draft chooses this share of the target's tokens. With ``text: repeating`` it makes some tokens
-    likely and scales what attention adds, until repeats give this share.
+    the first or evenly ``spread`` ones: as a model with weights and a cache of its own (``draft``; ``tree``: half of
+    them its choices, half the second ones beside each), or in place (``self``). Random weights agree with no draft:
+    ``acceptance`` scales what the other layers add, on every side that states it, until the draft chooses this share of
+    the target's tokens. With ``text: repeating`` it makes some tokens likely and scales what attention adds, until
+    repeats give this share.
 
     ``depth: skip`` decodes with ``draft_layers`` alone; ``exit`` leaves after the first ``draft_layers`` where the
     choice is clearer than a margin, which set-up finds so that ``exit_share`` of the text's tokens do. ``constraint``
@@ -290,7 +291,7 @@ def _check_ways(asked: SimpleNamespace) -> None:
         raise ValueError("speculation needs phase decode, feed greedy, kv contiguous and one sequence")
     if not 0 <= asked.acceptance < 1 or (asked.acceptance and asked.sequences > 1):
         raise ValueError("acceptance must be from 0 (not tuned) to below 1, and needs one sequence")
-    if asked.speculation in ("draft", "self") and (not asked.acceptance or asked.text == "repeating"):
+    if asked.speculation in ("draft", "tree", "self") and (not asked.acceptance or asked.text == "repeating"):
         raise ValueError(
             f"speculation {asked.speculation} needs an acceptance above 0 and text random: random weights agree with "
             "no draft"
