@@ -41,6 +41,7 @@ KEYS = "a workload's parameters, the keys of its scenarios"
 LONG_FUNCTIONS: dict[str, str] = {
     "cli/run.py run": OPTIONS,
     "workloads/comm/workload.py collective": KEYS,
+    "workloads/compile/workload.py process": KEYS,
     "workloads/cuda/workload.py kernel": KEYS,
     "workloads/data/workload.py loader": KEYS,
     "workloads/serve/workload.py load": KEYS,

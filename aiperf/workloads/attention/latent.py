@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -111,6 +112,12 @@ def fused(q: Any, pool: Any, table: Any, *, latent: int, tile: AttentionTile) ->
     return run
 
 
+def _check_sizes(**sizes: int) -> None:
+    for name, size in sizes.items():
+        if size < 16 or size & (size - 1):
+            raise ValueError(f"{name} is {size}; it must be 16 or another power of two")
+
+
 def latent(
     context: Context,
     *,
@@ -131,23 +138,13 @@ def latent(
     """A decoding step of multi-head latent attention: for each sequence ``heads`` queries, their keys' projections
     folded in, over ``kv_len`` vectors of ``latent_dim`` + ``rope_dim`` values in shuffled pages, shared by all heads.
 
-    ``composed`` gathers the pages into one block and calls products and softmax one by one. ``triton`` is one kernel
-    over blocks of ``block_h`` heads and ``block_kv`` tokens that reads the pages where they lie, in ``splits`` parts
-    (0: as many as keep the device busy) that a second kernel merges.
-
-    Bytes: queries, results and every page once. FLOPs: 2 x heads x tokens x (2 x latent_dim + rope_dim). Items:
-    sequences. Source: chapter 18.
+    ``composed`` gathers the pages and calls products and softmax one by one. ``triton`` is one kernel over blocks of
+    ``block_h`` heads and ``block_kv`` tokens that reads pages where they lie, in ``splits`` parts (0: as many as keep
+    the device busy) that a second kernel merges. Bytes: queries, results, every page once. Items: sequences (ch. 18).
     """
     if min(batch, heads) < 1 or page_tokens < 1 or kv_len < page_tokens or kv_len % page_tokens:
         raise ValueError("batch and heads must be 1 or more, kv_len a multiple of page_tokens")
-    for name, size in (
-        ("latent_dim", latent_dim),
-        ("rope_dim", rope_dim),
-        ("block_h", block_h),
-        ("block_kv", block_kv),
-    ):
-        if size < 16 or size & (size - 1):
-            raise ValueError(f"{name} is {size}; it must be 16 or another power of two")
+    _check_sizes(latent_dim=latent_dim, rope_dim=rope_dim, block_h=block_h, block_kv=block_kv)
     if backend == "triton":
         need_triton(context.device)
     kind, wide, pages = torch_dtype(dtype), latent_dim + rope_dim, batch * kv_len // page_tokens
@@ -162,17 +159,15 @@ def latent(
 
     redraw(context.seed)
     tile = AttentionTile(block_h, block_kv, splits, num_warps, num_stages)
-    by_calls = lambda: composed(q, pool, table, latent=latent_dim)  # noqa: E731
-    run = fused(q, pool, table, latent=latent_dim, tile=tile) if backend == "triton" else by_calls
+    run: Callable[[], Any] = partial(composed, q, pool, table, latent=latent_dim)
+    if backend == "triton":
+        run = fused(q, pool, table, latent=latent_dim, tile=tile)
     held = {"out": run()}
-
-    def step() -> None:
-        held["out"] = run()
 
     flops = 2.0 * batch * heads * kv_len * (2 * latent_dim + rope_dim)
     moved = float(q.nbytes + pool.nbytes + held["out"].nbytes)
     return Workload(
-        step=step,
+        step=lambda: held.update(out=run()),
         work=Work(bytes=moved, flops=flops, items=batch, item="sequences", **memory_charge(context.device, moved)),
         outputs=lambda: dict(held),
         inputs=lambda: {"q": q, "pool": pool},

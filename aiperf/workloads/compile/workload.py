@@ -236,13 +236,12 @@ def process(
     ``include_compile`` drops all compiled code at the start of each step, so that a step compiles whatever its lengths
     demand, with Inductor's files in a folder of its own, or one that is ``kept``: then all steps but the first find
     their code there, and pay for tracing, loading and recording graphs. Otherwise the first step compiles and the
-    others run what it compiled. Importing the compiler, trying out vector instructions and precompiling C++ headers
-    are left out.
-    ``backend: none`` calls the function as it is. ``mode: reduce-overhead`` replays CUDA graphs on a GPU. ``dynamic:
-    mark`` marks the length of each input; ``pad`` fills up with zeros to the longest length or to a multiple of 64,
-    inside the step. ``spread`` of 0 or more makes eight lengths of the one that is given, down to that share less.
-    ``owned`` gives each call a copy of its input, which ``variant: mutating`` writes over. ``stance`` applies from the
-    second length on. ``scalar`` passes a number that changes with every call, as one of Python or as a tensor.
+    others run what it compiled. Importing the compiler, trying out vector instructions and precompiling C++ headers are
+    left out. ``backend: none`` calls the function as it is. ``mode: reduce-overhead`` replays CUDA graphs on a GPU.
+    ``dynamic: mark`` marks the length of each input; ``pad`` fills up with zeros to the longest length or to a multiple
+    of 64, inside the step. ``spread`` of 0 or more makes eight lengths of the one that is given, down to that share
+    less. ``owned`` gives each call a copy of its input, which ``variant: mutating`` writes over. ``stance`` applies
+    from the second length on. ``scalar`` passes a number that changes with every call, as one of Python or as a tensor.
 
     Functions: branch ([length] twice, both ways in turn), elementwise_chain ([length]), elementwise_mlp ([length, 64]
     and a factor), offset_attention ([length, 192] and how many keys count), block (``layers`` causal transformer

@@ -250,7 +250,7 @@ def workload(context: Context, asked: LaunchRequest) -> Workload:
     _raise_fault(library.launches_open(ctypes.byref(plan), ctypes.byref(runner)))
 
     # Less than a chunk cannot be told from none.
-    held = float(max(_CHUNK, library.launches_graph_bytes(runner))) if asked.issue == "graph" else 0.0
+    held = float(max(_CHUNK, library.launches_graph_bytes(runner))) if asked.refresh != "none" else 0.0
 
     def step() -> None:
         _raise_fault(library.launches_step(runner, torch.cuda.current_stream().cuda_stream))

@@ -100,6 +100,24 @@ def run(pool: Pool, items: int, queue: Callable[[int, int], object]) -> None:
     pool.drain()
 
 
+class Busy:
+    """CPU seconds of the process, all threads, over the steps since they were last asked for."""
+
+    def __init__(self) -> None:
+        self._used, self._steps = 0.0, 0
+
+    def during(self, step: Callable[[], object]) -> None:
+        """Run a step."""
+        began = time.process_time()
+        step()
+        self._used, self._steps = self._used + time.process_time() - began, self._steps + 1
+
+    def values(self) -> dict[str, float]:
+        """The mean of a step."""
+        mean, self._used, self._steps = self._used / max(self._steps, 1), 0.0, 0
+        return {"host_cpu": mean}
+
+
 def recycled(
     context: Context,
     *,
@@ -131,24 +149,12 @@ def recycled(
     staged = empty(context, (slots, words), torch.int32, host=True, pinned=True)
     given = empty(context, (slots, words), torch.int32)
     results = empty(context, (items, words), torch.int32)
-    pool = _pool(recycle, slots)
-    used, steps, host_sources, host_staged = 0.0, 0, sources.numpy(), staged.numpy()
+    pool, busy, host_sources, host_staged = _pool(recycle, slots), Busy(), sources.numpy(), staged.numpy()
 
     def queue(item: int, slot: int) -> None:
         host_staged[slot] = host_sources[item]
         given[slot].copy_(staged[slot], non_blocking=True)
         stage.run(given[slot], results[item])
-
-    def step() -> None:
-        nonlocal used, steps
-        began = time.process_time()
-        run(pool, items, queue)
-        used, steps = used + time.process_time() - began, steps + 1
-
-    def values() -> dict[str, float]:
-        nonlocal used, steps
-        mean, used, steps = used / max(steps, 1), 0.0, 0
-        return {"host_cpu": mean}
 
     def redraw(seed: int) -> None:
         stage.fill(sources, seed)
@@ -157,13 +163,13 @@ def recycled(
     truth = stage.truth
     assert truth is not None
     return Workload(
-        step=step,
+        step=lambda: busy.during(lambda: run(pool, items, queue)),
         work=Work(bytes=total_bytes, items=total_bytes // WORD, item="words", peaks={"h2d": float(total_bytes)}),
         outputs=lambda: {"results": results},
         inputs=lambda: {"sources": sources},
         redraw=redraw,
         reference=lambda: {"results": torch.from_numpy(truth(host_sources))},
-        values=values,
+        values=busy.values,
         facts={**stage.facts, "recycle": recycle, "slots": slots},
     )
 

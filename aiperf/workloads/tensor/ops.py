@@ -152,7 +152,8 @@ def drawn(given: Given, tensor: Any, held: Mapping[str, Any], *, seed: int, name
         # No two values of a row are equal, so that there is one order of them.
         noise = torch.empty(tensor.shape)
         fill_normal(noise, seed=seed, name=name)
-        tensor.copy_(noise.argsort(-1) * (8.0 / tensor.shape[-1]) - 4.0)
+        ranks = noise.argsort(-1) * (8.0 / tensor.shape[-1]) - 4.0
+        tensor.copy_(ranks * (0.5 + noise[..., :1].abs()))
     elif given.draw in ("normal", "weight"):
         fill_normal(tensor, seed=seed, name=name)
         if given.draw == "weight":

@@ -99,19 +99,16 @@ def op(
 
     ``add``, ``copy``, ``where`` (positive elements of the first input, else the second's) and ``scale_add`` write an
     output allocated once, by ``python_loop``, ``torch`` or (scale_add) ``per_tensor``, a call for each of ``tensors``
-    equal parts. ``source``: the first input is packed, every ``stride``-th element of a larger array, or the same
-    elements fetched through an int64 index (copy only).
+    equal parts. ``source``: the first input is packed, every ``stride``-th element of an array, or gathered (copy).
 
     The other operations are expressions with intermediates: ``torch`` runs them call by call, ``compiled`` in one graph
     by torch.compile, ``triton`` as one kernel written by hand (``block`` elements a program, or a row; ``warps``).
     ``axpb`` is x * 0.99 + 0.01, ``depth`` times. ``mul_add_relu`` compiles relu(x / 2 + y) whole, or with its addition
     as a Triton operator that the compiler cannot look into (``opaque``) or can (``transparent``). ``top_k_gate`` makes
-    softmax shares of each row's 8 best of ``cols`` scores and says which they are, also as a transparent operator of
-    one kernel. ``standardise_rows``
-    is there for numpy, cupy and torch; with ``copied`` a step also brings it from host memory to the device, before
-    cupy and torch and after numpy. ``byte_tokenise`` is there for python_loop, numpy and, ``copied``, torch.
-
-    Bytes: inputs once and outputs once; items: elements. Source: book chapters 6 to 9, 12, 14 and appendix.
+    softmax shares of a row's 8 best scores, also as one ``transparent`` kernel. ``standardise_rows`` is there for
+    numpy, cupy and torch; with ``copied`` a step also brings it from host memory to the device, before cupy and torch
+    and after numpy. ``byte_tokenise`` is there for python_loop, numpy and, ``copied``, torch. Bytes: inputs and outputs
+    once; items: elements. Source: book chapters 6 to 9, 12, 14 and appendix.
     """
     asked = SimpleNamespace(**locals())
     if min(n, cols, depth, tensors, block, warps) < 1:
