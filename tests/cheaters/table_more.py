@@ -96,6 +96,7 @@ def _a(case: str, does: str, group: Any = "domain", **more: Any) -> Entry:
 
 
 _t = _of("harm:activate", "harm")
+_LARGE = {"items": 1 << 19}
 
 SCHEDULED = (
     _t("harm-thread-slack", "gives threads of the other worker a timer slack of 50 ms", "thread_slack",
@@ -104,8 +105,9 @@ SCHEDULED = (
        plain={"cheat": "polls"}, twin="honest-polls"),
     _t("harm-fifo-child", "has a child help it with a real-time priority", "fifo_child",
        plain={"cheat": "child_helps"}, twin="honest-child-helps"),
-    _t("harm-returns", "has a thread work outside of the CPUs that both sides share, and return", "leaves_and_returns",
-       plain={"cheat": "pool_thread"}, twin="honest-pool"),
+    Entry("harm-returns", "harm", "has a thread work outside of the CPUs that both sides share, and return",
+          "harm:activate", {"cheat": "leaves_and_returns", **_LARGE}, {"cheat": "pool_thread", **_LARGE}, "purpose",
+          "honest-pool"),
 )  # fmt: skip
 
 ASSUMED = (
