@@ -87,7 +87,7 @@ def doubts(pairs: Sequence[Pair], case: Case, *, strict: bool = False) -> tuple[
         *phase_notes(pairs, case),
         *first_notes(pairs, case),
         *elsewhere_notes(pairs, case),
-        *scheduling_notes(pairs, case),
+        *(scheduling_notes(pairs, case) if strict or not case.is_command else ()),
     )
     if strict:
         moved = (*moved, *batch_doubts(pairs, case))

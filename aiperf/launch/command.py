@@ -18,7 +18,7 @@ from typing import Any
 from aiperf.host import proc
 from aiperf.host.energy import EnergyMeter
 from aiperf.launch.child import Ended, StartError
-from aiperf.launch.command_details import Run, crowded, impossible, run_seed, sample_of, side_run
+from aiperf.launch.command_details import Run, incidents, run_seed, sample_of, side_run
 from aiperf.launch.command_energy import measure_program_energy
 from aiperf.launch.environment import program_environment
 from aiperf.launch.gang import LaunchSkipped
@@ -214,13 +214,8 @@ def measure_command_pair(
         samples=tuple(sample_of(run) for run in runs),
         runs=tuple(side_run(side, by_side[side.name], chosen, seed, energy.get(side.name)) for side in case.sides),
         checks=checks,
-        incidents=tuple(
-            incident
-            for name, side_runs in by_side.items()
-            # What is known to be wrong must not be lost with a pair that does not count.
-            for incident in (crowded(name, side_runs), impossible(name, side_runs, held, voids=right))
-            if incident is not None
-        ),
+        # What is known to be wrong must not be lost with a pair that does not count.
+        incidents=tuple(i for name, own in by_side.items() for i in incidents(name, own, held, voids=right)),
         energy=energy,
         cpus=held or (),
         started=started,

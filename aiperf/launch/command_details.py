@@ -136,6 +136,14 @@ def impossible(name: str, runs: Sequence[Run], cpus: tuple[int, ...] | None, *, 
     return None
 
 
+def incidents(name: str, runs: Sequence[Run], cpus: tuple[int, ...] | None, *, voids: bool) -> list[Incident]:
+    """What touched the runs of a side: others in its way, times that cannot be (``voids`` as there), priorities and
+    CPUs that it was not given."""
+    found = [each for each in (crowded(name, runs), impossible(name, runs, cpus, voids=voids)) if each is not None]
+    seen = {kind: detail for run in reversed(runs) for kind, detail in run.child.apart.items()}
+    return found + [Incident(kind, name, detail) for kind, detail in seen.items()]
+
+
 def crowded(name: str, runs: Sequence[Run]) -> Incident | None:
     """Other processes had the core for a notable part of this side's time."""
     share = sum(run.queued_s for run in runs) / max(sum(run.total_s for run in runs), 1e-9)

@@ -10,13 +10,15 @@ import random
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
+from string import ascii_uppercase
 
 from aiperf.launch.watchdog import LAUNCH_VARIABLE, PARENT_VARIABLE
 
 PAD_VARIABLE = "AIPERF_PAD"
 OWN = "AIPERF_"
 """How the names of aiperf's own variables begin."""
-_PROGRAM_PAD = "_PAD"
+_PAD_NAME = 8
+"""Letters of the name of a program's padding."""
 _PAD_BYTES = 4096
 _HASH_SEED = "PYTHONHASHSEED"
 INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
@@ -60,15 +62,17 @@ def side_environment(
 
 def program_environment(side_env: Mapping[str, str], *, seed: int) -> dict[str, str]:
     """Return the whole environment of one run of a side's program: the parent's without aiperf's own variables, the
-    side's own, the padding of ``side_environment`` under a name that says nothing, and a seed of Python's hashes.
+    side's own, the padding of ``side_environment`` under a name that is drawn, and a seed of Python's hashes.
 
     Sides that run side by side get one ``seed`` (common random numbers): where the stack lies and how dicts collide
     is as random as ever, and no longer different between the two. A program that asks cannot tell its side or its
-    launch by it; that its length varies it can see.
+    launch by it, nor find the padding by its name or by what it holds; that there is one it can see.
     """
+    draw = random.Random(f"{seed}-letters")
+    name, pad = ("".join(draw.choices(ascii_uppercase, k=size)) for size in (_PAD_NAME, pad_bytes(seed)))
     env = {name: value for name, value in os.environ.items() if not name.startswith(OWN)}
     drawn = {_HASH_SEED: str(random.Random(f"{seed}-hashes").getrandbits(32))}
-    return {**drawn, **env, **side_env, _PROGRAM_PAD: "x" * pad_bytes(seed)}
+    return {**drawn, **env, **side_env, name: pad}
 
 
 def import_root() -> Path:

@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,11 +24,13 @@ from aiperf.launch.child import FLOOR_MARGIN, Ended, GroupLeader, StartError
 from aiperf.launch.control_group import group_folder
 from aiperf.launch.environment import OWN
 from aiperf.launch.guardian import Guardian
+from aiperf.launch.scheduling import Scheduling, apart, of_family
 
 _START_S = 20.0
 _CLOSE_S = 5.0
 _KILL_WAIT_S = 10.0
 _PEEK_BYTES = 64 << 10
+_LOOK_S = 0.05
 
 
 class LauncherLost(AiperfError):
@@ -134,7 +137,7 @@ class Launcher:
             raise StartError(f"{argv[0]} cannot be started: {why}{what}{relative}")
         pid, started, floor, spool = rest.split()
         found = Program(self, tuple(argv), int(pid), started=float(started), floor=int(floor) + FLOOR_MARGIN)
-        found.parent = self._running().pid
+        found.parent, found.cpus = self._running().pid, cpus or ()
         found.spool = Path(f"/proc/{found.parent}/fd/{spool}")
         return found
 
@@ -215,6 +218,11 @@ class Program(GroupLeader):
         """The process that started it, to which its orphans come."""
         self.spool = Path(os.devnull)
         """Where the head of its output is while it runs."""
+        self.cpus: tuple[int, ...] = ()
+        """Those that it was given; none where they are free."""
+        self.apart: dict[str, str] = {}
+        """Kind of incident -> in which way it, or what it started, was seen scheduled otherwise than aiperf is."""
+        self._next_look = 0.0
         self._launcher = starter
         self._floor = floor
 
@@ -235,6 +243,8 @@ class Program(GroupLeader):
             try:
                 if self._launcher.ready(timeout):
                     self._close()
+                else:
+                    self._look()
             except LauncherLost:
                 watchdog.kill_family((self.pid,))
                 raise
@@ -265,6 +275,12 @@ class Program(GroupLeader):
     def stderr_tail(self, *, lines: int = 20) -> str:
         """The last lines that it wrote to stderr, undecodable bytes replaced; empty while it runs."""
         return "\n".join(self.stderr.decode("utf-8", errors="replace").splitlines()[-lines:])
+
+    def _look(self) -> None:
+        """See now and then how it is scheduled: a process that has ended tells nothing of that."""
+        if (now := time.perf_counter()) >= self._next_look:
+            self._next_look = now + _LOOK_S
+            self.apart |= apart(of_family(self.pid, self.parent), Scheduling.of(0), self.cpus)
 
     def _close(self) -> None:
         words = dict(word.split("=", 1) for word in self._launcher.line().split()[1:])

@@ -64,3 +64,13 @@ def threads_of(pid: int) -> list[int]:
         return [int(name) for name in os.listdir(f"/proc/{pid}/task")]
     except FileNotFoundError:
         return []
+
+
+def descendants(pid: int) -> list[int]:
+    """What the main thread of a process has started, and so on; none when it has ended."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
+            found = [int(p) for p in file.read().split()]
+    except OSError:
+        return []
+    return found + [p for child in found for p in descendants(child)]

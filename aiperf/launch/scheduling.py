@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from aiperf.host.placement import format_cpus
 from aiperf.launch.gang import Gang
-from aiperf.launch.rank import threads_of
+from aiperf.launch.rank import descendants, threads_of
 from aiperf.records import CheckResult, Incident
 
 _MOST_THREADS, _MOST_CHILDREN = 16, 8
@@ -118,7 +118,7 @@ class SchedulingWatch:
     def join(self, side: str, children: Iterable[int]) -> None:
         """Look from now on at processes, too, that the workers of a side have started."""
         own = self._pids.get(side, ())
-        self._children[side] = sorted({*children} - {*own}) if own else ()
+        self._children[side] = sorted({*children} - {*own})
 
     @property
     def incidents(self) -> tuple[Incident, ...]:
@@ -168,20 +168,34 @@ class SchedulingWatch:
         self._stopped.pop(side, None)
 
     def _see(self, side: str) -> None:
-        threads = self._stopped[side].values()
-        apart = [t for t in threads if (t.nice, t.policy) != (self._own.nice, self._own.policy)]
-        if apart:
-            detail = f"threads of it run at {apart[0]}, and not at {self._own}"
-            self._incidents.setdefault(("priority", side), Incident("priority", side, detail))
-        if self._given and (left := frozenset[int]().union(*(t.cpus for t in threads)) - self._given):
-            detail = f"threads of it may run on CPU {format_cpus(sorted(left))}, and not only on those given to it"
-            self._incidents.setdefault(("left_cpus", side), Incident("left_cpus", side, detail))
-        for thread in (t for t in threads if t.policy == self._own.policy and t.slack_ns):
-            if self._own.slack_ns not in ("", thread.slack_ns):
-                detail = (
-                    f"timers of it may come {thread.slack_ns} ns late, and not {self._own.slack_ns} as aiperf's own"
-                )
-                self._incidents.setdefault(("timer_slack", side), Incident("timer_slack", side, detail))
+        for kind, detail in apart([*self._stopped[side].values()], self._own, self._given).items():
+            self._incidents.setdefault((kind, side), Incident(kind, side, detail))
+
+
+def apart(threads: Sequence[Scheduling], own: Scheduling, given: Collection[int]) -> dict[str, str]:
+    """Kind of incident -> in which way threads of a side are not scheduled as aiperf is, or may leave the CPUs that
+    were ``given``, if any were."""
+    found: dict[str, str] = {}
+    other = [t for t in threads if (t.nice, t.policy) != (own.nice, own.policy)]
+    late = [t for t in threads if t.policy == own.policy and "" not in (t.slack_ns, own.slack_ns)]
+    late = [t for t in late if t.slack_ns != own.slack_ns]
+    if other:
+        found["priority"] = f"threads of it run at {other[0]}, and not at {own}"
+    if given and (left := frozenset[int]().union(*(t.cpus for t in threads)).difference(given)):
+        found["left_cpus"] = (
+            f"threads of it may run on CPU {format_cpus(sorted(left))}, and not only on those given to it"
+        )
+    if late:
+        found["timer_slack"] = (
+            f"timers of it may come {late[0].slack_ns} ns late, and not {own.slack_ns} as aiperf's own"
+        )
+    return found
+
+
+def of_family(pid: int, parent: int) -> list[Scheduling]:
+    """Of a program and what it has started, which all descend from ``parent``: of some threads of some processes."""
+    members = list(dict.fromkeys([pid, *descendants(parent)]))[:_MOST_CHILDREN]
+    return [found for each in members for _, found in _each(threads_of(each)[:_MOST_THREADS], Scheduling.of)]
 
 
 def here(gang: Gang) -> tuple[int, ...]:

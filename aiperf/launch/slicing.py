@@ -18,6 +18,7 @@ from pathlib import Path
 from aiperf.host import proc
 from aiperf.launch.child import Ended
 from aiperf.launch.program import Program
+from aiperf.launch.rank import descendants
 
 SLICE_S = 0.020
 """Shorter turns scatter less on a busy host, as what slows a core then hits all programs alike; but a program that
@@ -163,21 +164,13 @@ def _wake(child: Program) -> None:
 
 def _others(child: Program) -> list[int]:
     """Everything that a program has started, wherever it went: also what left its group, and orphans."""
-    return [pid for pid in _children(child.parent) if pid != child.pid]
+    return [pid for pid in descendants(child.parent) if pid != child.pid]
 
 
 def _signal(pids: Sequence[int], number: int) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
-
-
-def _children(pid: int) -> list[int]:
-    try:
-        found = [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_bytes().split()]
-    except OSError:
-        return []
-    return found + [p for child in found for p in _children(child)]
 
 
 def _state(pid: int) -> str:

@@ -235,6 +235,12 @@ def test_pairs_that_do_not_count_say_nothing_of_how_a_side_is_scheduled() -> Non
     assert [len(doubts(each, make_case())) for each in (scheduled(0, 1, 2, 3), pairs)] == [1, 0]
 
 
+def test_programs_that_set_their_own_priority_are_told_and_refused_by_strict_mode_alone() -> None:
+    case = make_case()
+    programs = replace(case, sides=tuple(replace(side, workload="", command=("true",)) for side in case.sides))
+    assert [len(doubts(scheduled(*range(6)), programs, strict=strict)) for strict in (False, True)] == [0, 1]
+
+
 OUTPUTS = {"outputs": PhaseTime(1, 1e-6, 1e-6)}
 
 

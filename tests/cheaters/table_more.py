@@ -95,6 +95,21 @@ def _a(case: str, does: str, group: Any = "domain", **more: Any) -> Entry:
     return Entry(f"assumed-{case}".replace("_", "-"), group, does, "assumed:activate", *sides, **more)
 
 
+_t = _of("harm:activate", "harm")
+_LARGE = {"items": 1 << 19}
+
+SCHEDULED = (
+    _t("harm-thread-slack", "gives threads of the other worker a timer slack of 50 ms", "thread_slack",
+       plain={"cheat": "pool_thread"}, twin="honest-pool"),
+    _t("harm-own-slack", "has its own timers come early, by which it looks whether its thread is ready", "own_slack",
+       plain={"cheat": "polls"}, twin="honest-polls"),
+    _t("harm-fifo-child", "has a child help it with a real-time priority", "fifo_child",
+       plain={"cheat": "child_helps"}, twin="honest-child-helps"),
+    Entry("harm-returns", "harm", "has a thread work outside of the CPUs that both sides share, and return",
+          "harm:activate", {"cheat": "leaves_and_returns", **_LARGE}, {"cheat": "pool_thread", **_LARGE}, "purpose",
+          "honest-pool"),
+)  # fmt: skip
+
 ASSUMED = (
     _a("positive", "leaves out an absolute value, because all numbers are positive", check="bitwise"),
     _a("small", "returns its input as the sine of small numbers"),
@@ -127,6 +142,8 @@ PROGRAMS = (
     _p("stealth-memo", "keeps its answer on disk and spins for 70 % of the honest time", "stealth_memo"),
     _p("random-skip", "prints zeros in three runs of ten", "random_skip"),
     _p("works-later", "closes its output first and works on behind", "works_later", intent=ACCIDENT),
+    _p("fifo-child", "has a child do the work with a real-time priority", "fifo_child",
+       plain={"cheat": "reaped_child"}, twin="honest-program-helped"),
     _p("linked-output", "opens the standard output of the other side's last run", "linked_output"),
 )  # fmt: skip
 
@@ -146,6 +163,10 @@ TWINS = (
     _twin("garbage", "clock", "leaves garbage", "meddling:activate", "gc_collects"),
     _twin("lists-neighbours", "harm", "reads what the kernel says of the other worker", "meddling:activate",
           "lists_neighbours"),
+    _twin("polls", "harm", "looks every 50 microseconds whether its thread is ready", "harm:activate", "polls"),
+    _twin("child-helps", "harm", "has a child solve half of the problem", "harm:activate", "child_helps"),
+    Entry("honest-program-helped", "programs", "has a child do the work", "", {"cheat": "reaped_child"},
+          {"cheat": "reaped_child"}, honest=True),
     Entry("honest-assumed-small", "domain", "takes the sine of small numbers", "assumed:activate", {"case": "small"},
           {"case": "small"}, honest=True, check="tolerance"),
     Entry("honest-assumed-narrow", "domain", "sums in 16 bits, which are enough for all of its numbers",
@@ -154,5 +175,5 @@ TWINS = (
           {"case": "one_hot"}, honest=True, check="tolerance"),
 )  # fmt: skip
 
-MORE = (*MEMOS, *HOOKS, *MEDDLING, *ASSUMED, *PROGRAMS, *TWINS)
+MORE = (*MEMOS, *HOOKS, *MEDDLING, *SCHEDULED, *ASSUMED, *PROGRAMS, *TWINS)
 """All of them."""

@@ -144,9 +144,12 @@ def test_the_environment_does_not_say_which_side_or_run_it_is(monkeypatch: pytes
     monkeypatch.setenv("AIPERF_SCRATCH", "/somewhere")
     first, second = program_environment({"A": "1"}, seed=1), program_environment({"A": "1"}, seed=2)
     assert [name for name in first if "AIPERF" in name.upper()] == []
-    hashes, pad = [name for name in first if first[name] != second[name]]
-    assert {*first[pad], *second[pad]} == {"x"}
-    assert len(first[pad]) == pad_bytes(1)
+    hashes, pad = [name for name in first if first[name] != second.get(name)]
+    (other,) = second.keys() - first.keys()
+    assert (pad.isalpha(), pad.isupper(), len(pad), other == pad) == (True, True, len(other), False)
+    assert [len(first[pad]), len(second[other])] == [pad_bytes(1), pad_bytes(2)]
+    assert len({*first[pad]}) > 20
+    assert program_environment({"A": "1"}, seed=1) == first
     assert (hashes, first[hashes].isdecimal(), int(first[hashes]) < 2**32) == ("PYTHONHASHSEED", True, True)
     assert first["A"] == "1"
     assert program_environment({"AIPERF_OWN": "given by the side"}, seed=1)["AIPERF_OWN"] == "given by the side"
@@ -231,3 +234,31 @@ def test_a_control_group_is_made_only_where_the_kernel_has_one(tmp_path: Path) -
         assert list((tmp_path / "tree/unified/of/this").iterdir()) == []
     finally:
         group_base.cache_clear()
+
+
+BUSY = "import os, time; {change}; until = time.monotonic() + 0.4\nwhile time.monotonic() < until: pass"
+IN_CHILD = "import os\nif os.fork():\n    os.wait()\nelse:\n    exec({code!r}); os._exit(0)"
+
+
+@pytest.mark.parametrize(
+    ("change", "kinds"),
+    [
+        ("pass", []),
+        ("os.nice(5)", ["priority"]),
+        ("os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))", ["priority"]),
+        ("os.sched_setaffinity(0, range(os.cpu_count()))", ["left_cpus"]),
+    ],
+)
+@pytest.mark.parametrize("where", ["itself", "child"])
+def test_a_program_or_a_child_of_it_that_is_scheduled_otherwise_is_seen(
+    launcher: Launcher, change: str, kinds: list[str], where: str
+) -> None:
+    code = BUSY.format(change=change)
+    code = IN_CHILD.format(code=code) if where == "child" else code
+    cpus = (min(os.sched_getaffinity(0)),)
+    if kinds == ["left_cpus"] and len(os.sched_getaffinity(0)) == 1:
+        pytest.fail("this machine has one CPU: nothing can leave it")
+    program = launcher.start([sys.executable, "-I", "-S", "-c", code], env=ENV, cpus=cpus)
+    while program.wait(0.02) is None:
+        pass
+    assert [*program.apart] == kinds

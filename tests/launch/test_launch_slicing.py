@@ -82,7 +82,7 @@ def test_the_time_of_a_slice_is_what_it_ran_or_waited_and_never_less_than_it_ran
     program = SimpleNamespace(pid=7, parent=6, ended=None)
     runner = slicing._ProgramRunner(0, lambda _: program)  # type: ignore[arg-type,return-value]
     runner.child = program  # type: ignore[assignment]
-    monkeypatch.setattr(slicing, "_children", lambda _: [])
+    monkeypatch.setattr(slicing, "descendants", lambda _: [])
     for turn in (1, 2):
         monkeypatch.setattr(slicing, "core_seconds", lambda _, turn=turn: (turn * ran_s, turn * queued_s))
         runner._count(awake_s, program)  # type: ignore[arg-type]

@@ -5,6 +5,7 @@ What must not live here: forged numbers (forged.py).
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import threading
@@ -15,11 +16,12 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from problem import end, fork, honest, job, solve, solved, vector
+from problem import end, fork, honest, job, shared, solve, solved, vector
 
 from aiperf.workloads.contract import Context, Work, Workload
 
 _REPEATS = 3
+_PR_SET_TIMERSLACK = 29
 
 
 def activate(
@@ -28,11 +30,12 @@ def activate(
     cheat: Literal[
         "none", "stop_sibling", "renice_sibling", "hog_child", "hog_children", "hog_thread", "evict_caches",
         "other_cpus", "bind_sibling", "idle_class", "own_fifo", "own_nice",
-        "pool_thread", "idle_child", "idle_thread", "binds_itself", "reads_sibling",
+        "thread_slack", "own_slack", "fifo_child", "leaves_and_returns",
+        "pool_thread", "idle_child", "idle_thread", "binds_itself", "reads_sibling", "polls", "child_helps",
     ] = "none",
     items: int = 65536,
 ) -> Workload:  # fmt: skip
-    """Three functions of a vector; ``cheat`` says what is done to the other side, the last five names do none."""
+    """Three functions of a vector; ``cheat`` says what is done to the other side, the last seven names do none."""
     return _SIDES[cheat](*vector(context, items))
 
 
@@ -214,10 +217,10 @@ def _evict_caches(x: np.ndarray, out: np.ndarray) -> Workload:
 class Pool:
     """A thread that solves half of the problem."""
 
-    def __init__(self, x: np.ndarray, out: np.ndarray, *, escape: bool) -> None:
+    def __init__(self, x: np.ndarray, out: np.ndarray, *, escape: bool, home: bool = False) -> None:
         self._ask, self._done = threading.Semaphore(0), threading.Semaphore(0)
         self._half = (x[x.size // 2 :], out[x.size // 2 :])
-        self._escape = escape
+        self._escape, self._home = escape, home
         threading.Thread(target=self._work, daemon=True).start()
 
     def _work(self) -> None:
@@ -228,6 +231,8 @@ class Pool:
                 with suppress(OSError):
                     os.sched_setaffinity(threading.get_native_id(), range(os.cpu_count() or 1))
             solve(*self._half)
+            if self._home:
+                os.sched_setaffinity(threading.get_native_id(), os.sched_getaffinity(os.getpid()))
             self._done.release()
 
     def begin(self) -> None:
@@ -238,17 +243,71 @@ class Pool:
         """Wait until it has ended."""
         self._done.acquire()
 
+    def poll(self) -> None:
+        """The same by looking every 50 microseconds."""
+        while not self._done.acquire(blocking=False):
+            time.sleep(5e-5)
 
-def _pool(*, escape: bool) -> Callable[..., Workload]:
+
+def _pool(
+    *, escape: bool, home: bool = False, polls: bool = False, act: Callable[[], None] = lambda: None
+) -> Callable[..., Workload]:
+    """A thread that solves half of the problem; ``act`` is done in every fiftieth step, after the work."""
+
     def build(x: np.ndarray, out: np.ndarray) -> Workload:
-        pool, half = Pool(x, out, escape=escape), x.size // 2
+        pool, half, count = Pool(x, out, escape=escape, home=home), x.size // 2, [0]
 
         def step() -> None:
             pool.begin()
             solve(x[:half], out[:half])
-            pool.join()
+            pool.poll() if polls else pool.join()
+            count[0] += 1
+            if count[0] % 50 == 0:
+                with suppress(OSError):
+                    act()
 
         return job(step, x, out)
+
+    return build
+
+
+def _late_threads() -> None:
+    """Has timers of the other worker's threads, but not of its first one, come 50 ms late."""
+    for pid in siblings():
+        for thread in sorted(map(int, os.listdir(f"/proc/{pid}/task")))[1:]:
+            Path(f"/proc/{thread}/timerslack_ns").write_text("50000000", encoding="ascii")
+
+
+def _early_timers() -> None:
+    """Has the own timers come as early as they can."""
+    ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
+
+
+def _half_in_child(*, fifo: bool) -> Callable[..., Workload]:
+    """A child solves half of the problem; ``fifo``: with a real-time priority."""
+
+    def build(x: np.ndarray, out: np.ndarray) -> Workload:
+        given, made = shared(x.size), shared(x.size)
+        ask, done, half = os.pipe(), os.pipe(), x.size // 2
+
+        def body() -> None:
+            if fifo:
+                with suppress(OSError):
+                    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+            while os.read(ask[0], 1):
+                solve(given[half:], made[half:])
+                os.write(done[1], b".")
+
+        child = fork(body)
+
+        def step() -> None:
+            np.copyto(given, x)
+            os.write(ask[1], b".")
+            solve(x[:half], out[:half])
+            os.read(done[0], 1)
+            np.copyto(out[half:], made[half:])
+
+        return job(step, x, out, close=lambda: end(child))
 
     return build
 
@@ -327,7 +386,13 @@ _SIDES: dict[str, Callable[..., Workload]] = {
     "idle_class": _to_siblings(_idle_class),
     "own_fifo": _to_itself(lambda: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))),
     "own_nice": _to_itself(lambda: os.setpriority(os.PRIO_PROCESS, 0, -10)),
+    "thread_slack": _pool(escape=False, act=_late_threads),
+    "own_slack": _pool(escape=False, polls=True, act=_early_timers),
+    "fifo_child": _half_in_child(fifo=True),
+    "leaves_and_returns": _pool(escape=True, home=True),
     "pool_thread": _pool(escape=False),
+    "polls": _pool(escape=False, polls=True),
+    "child_helps": _half_in_child(fifo=False),
     "idle_child": _idle_child,
     "idle_thread": _idle_thread,
     "binds_itself": _to_itself(lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})),
