@@ -21,6 +21,7 @@ from aiperf.workloads.cluster.messages import connect
 from aiperf.workloads.cluster.offloads.always import always
 from aiperf.workloads.cluster.offloads.conditional import Conditional
 from aiperf.workloads.cluster.offloads.never import never
+from aiperf.workloads.cluster.prefix_pool import PooledPrefix, SharedPages
 from aiperf.workloads.cluster.router import Offload, Route, Router, WorkerView
 from aiperf.workloads.cluster.routes.composite import CompositeCost
 from aiperf.workloads.cluster.routes.least_requests import least_requests
@@ -32,6 +33,7 @@ from aiperf.workloads.cluster.shifts.capacity_aware import CapacityAware
 from aiperf.workloads.cluster.shifts.fixed import fixed
 from aiperf.workloads.contract import Workload
 from aiperf.workloads.decoder.model import Shape
+from aiperf.workloads.engine.demands import unique_tokens
 from aiperf.workloads.engine.pages import BrokenBooks
 from aiperf.workloads.engine.running import Running
 from aiperf.workloads.engine.side import EngineSide
@@ -89,6 +91,9 @@ class ClusterSide(EngineSide):
             context.process_group(backend)
             group = dist.new_group(backend="gloo") if backend == "nccl" else None
         self._group, self.backend = group, backend
+        self._pool = self._pages_of_all() if asked.prefix_pool == "shared" else None
+        if self._pool is not None:
+            self.engine.prefix = PooledPrefix(self.engine.pool, self._pool)
         pairs = [(a.rank, b.rank) for a in views for b in views if a is not b and self._hands_over(a, b)]
         self.handover = Handover(context.rank, self.shape, context.device, pairs) if pairs else None
         link, self._links = connect(context.rank, context.world_size, host=context.store_host, group=group)
@@ -129,6 +134,13 @@ class ClusterSide(EngineSide):
             return Router(self._links, views, route, route, never, shift, asked.page_tokens)
         return Router(self._links, views, route, least_requests, offload_of(asked), shift, asked.page_tokens)
 
+    def _pages_of_all(self) -> SharedPages:
+        """Twice the room that the schedule's prompts need, so that a place is found soon."""
+        asked, pool = self._asked, self.engine.pool
+        count = 2 * (unique_tokens(self.demands, 0) // pool.page + 1)
+        context = asked.context
+        return SharedPages(count, pool, rank=context.rank, ranks=context.world_size, group=self._group)
+
     def _hands_over(self, one: WorkerView, other: WorkerView) -> bool:
         """Whether a request may go from one to the other."""
         return self._asked.roles_change or (other.decodes and not one.decodes)
@@ -144,7 +156,9 @@ class ClusterSide(EngineSide):
 
     def _tally(self) -> dict[str, float]:
         sent = self.handover.sent_bytes if self.handover is not None else 0
+        taken = self.engine.prefix.taken if isinstance(self.engine.prefix, PooledPrefix) else 0
         counts = {"handed_requests": float(len(self.engine.handed)), "handed_bytes": float(sent)}
+        counts |= {"pool_hit_tokens": float(taken)}
         return super().counters() | counts
 
     def counters(self) -> dict[str, float]:
@@ -171,6 +185,8 @@ class ClusterSide(EngineSide):
         for link in self._links:
             link.close()
         self._beside.shutdown()
+        if self._pool is not None:
+            self._pool.close()
         super().close()
 
 

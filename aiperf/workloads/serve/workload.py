@@ -147,7 +147,15 @@ def engine(
     urgent: float = 0.0,
     standard: float = 0.0,
     batching: Literal[
-        "none", "static", "dynamic", "adaptive", "by_load", "continuous", "decode_first", "batched_prompts"
+        "none",
+        "static",
+        "dynamic",
+        "adaptive",
+        "by_load",
+        "continuous",
+        "decode_first",
+        "batched_prompts",
+        "merged_prompts",
     ] = "continuous",
     max_batch: int = 8,
     delay: Seconds = 0.002,
@@ -180,7 +188,8 @@ def engine(
     and leave between passes. ``adaptive`` waits less than ``delay`` the slower requests come; ``by_load`` takes single
     requests while the model is mostly idle. ``decode_first``: as continuous, and prompts get what a pass of decoding
     leaves of ``decode_budget``; ``batched_prompts``: ``prefill_batch`` of them in a pass, collected for at most
-    ``delay``. ``prefill_chunk`` cuts prompts into pieces, between which the others get a token.
+    ``delay``; ``merged_prompts``: one whose next page is under way waits for it. ``prefill_chunk`` cuts prompts into
+    pieces, between which the others get a token.
 
     Keys and values lie in pages of ``page_tokens``; ``kv_pool`` is the pool's share of what the largest ``max_batch``
     need, or it has room for ``pool_tokens`` (0: by its share). Continuous batching takes pages when it needs them;
@@ -232,6 +241,7 @@ def cluster(
     page_tokens: int = 16,
     kv_pool: float = 1.0,
     prefix_cache: bool = False,
+    prefix_pool: Literal["own", "shared"] = "own",
     ttft_slo: Seconds = 0.5,
     inter_token_slo: Seconds = 0.04,
     threads: int = 1,
@@ -256,7 +266,8 @@ def cluster(
     schedule of long prompts with short answers, then the reverse; ``opposed``: every fourth has a long prompt and a
     short answer, the others the reverse; of ``tails`` a drawn quarter of the answers is long;
     ``conversations`` are ``sessions`` whose every turn has the prompt before and as many tokens more.
-    ``max_batch`` and ``kv_pool`` are each worker's.
+    ``max_batch`` and ``kv_pool`` are each worker's; with ``prefix_pool: shared`` pages of prompts that one worker has
+    computed also lie in memory of the host, where the others find them.
 
     Metrics are those of ``serve.engine``, over all workers.
     """
@@ -279,6 +290,8 @@ def _check_cluster(asked: SimpleNamespace) -> None:
         raise ValueError(
             "kv_receive blocking needs roles such as 1p1d, which stay: two workers would wait for each other"
         )
+    if asked.prefix_pool == "shared" and not asked.prefix_cache:
+        raise ValueError("prefix_pool shared needs prefix_cache: true")
     if asked.lengths == "conversations" and not 1 <= asked.sessions <= asked.requests:
         raise ValueError("sessions must be 1 or more, and no more than requests")
 
@@ -303,9 +316,14 @@ def _check_engine(asked: SimpleNamespace) -> None:
         raise ValueError("decode_budget must be above 0")
     if asked.pool_tokens and asked.pool_tokens < asked.prompt_tokens[1] + asked.new_tokens[1] + asked.page_tokens - 1:
         raise ValueError("pool_tokens must have room for the longest prompt with the longest answer, in whole pages")
-    if asked.batching not in ("continuous", "decode_first", "batched_prompts") and (
-        asked.prefill_chunk or asked.prefix_cache
-    ):
+    _check_batching(asked)
+
+
+def _check_batching(asked: SimpleNamespace) -> None:
+    own_pieces = ("decode_first", "batched_prompts", "merged_prompts")
+    if asked.batching not in ("continuous", *own_pieces) and (asked.prefill_chunk or asked.prefix_cache):
         raise ValueError("prefill_chunk and prefix_cache need batching continuous")
-    if asked.batching in ("decode_first", "batched_prompts") and asked.prefill_chunk:
+    if asked.batching == "merged_prompts" and not asked.prefix_cache:
+        raise ValueError("batching merged_prompts needs prefix_cache: true, in which the others find what is computed")
+    if asked.batching in own_pieces and asked.prefill_chunk:
         raise ValueError(f"prefill_chunk needs batching continuous: {asked.batching} has pieces of its own")
