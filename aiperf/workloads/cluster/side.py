@@ -28,9 +28,11 @@ from aiperf.workloads.cluster.routes.least_requests import least_requests
 from aiperf.workloads.cluster.routes.length_balanced import LengthBalanced
 from aiperf.workloads.cluster.routes.longest_prefix import longest_prefix
 from aiperf.workloads.cluster.routes.predicted import least_predicted
+from aiperf.workloads.cluster.routes.race import RACERS, race, winners
 from aiperf.workloads.cluster.routes.round_robin import round_robin
 from aiperf.workloads.cluster.shifts.capacity_aware import CapacityAware
 from aiperf.workloads.cluster.shifts.fixed import fixed
+from aiperf.workloads.cluster.stalls import Stalls
 from aiperf.workloads.contract import Workload
 from aiperf.workloads.decoder.model import Shape
 from aiperf.workloads.engine.demands import unique_tokens
@@ -48,6 +50,7 @@ def route_of(asked: SimpleNamespace, shape: Shape, pool_tokens: int) -> Route:
         "length_balanced": LengthBalanced(shape),
         "composite": CompositeCost(pool_tokens),
         "predicted": least_predicted,
+        "race": race,
     }
     return kinds[asked.route]
 
@@ -99,6 +102,11 @@ class ClusterSide(EngineSide):
         link, self._links = connect(context.rank, context.world_size, host=context.store_host, group=group)
         self._inbox = Inbox(link, self.handover, context.device, blocking=asked.kv_receive == "blocking")
         self._inbox.demands = self.demands
+        self._inbox.cancel = self.engine.cancel
+        if asked.stall_rate:
+            span = asked.requests / asked.rate
+            faults = Stalls(context.seed, context.rank, rate=asked.stall_rate, seconds=asked.stall, span=span)
+            self._inbox.stalls = faults
         self._beside = ThreadPoolExecutor(1)
         self._switch_s = sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH_S)
@@ -120,7 +128,7 @@ class ClusterSide(EngineSide):
         except Exception as error:
             self._inbox.give_up(error)
             raise
-        finished = self._gathered()
+        finished = winners(self._gathered()) if self._asked.route == "race" else self._gathered()
         if sorted(one.demand.number for one in finished) != list(range(len(self.demands))):
             raise BrokenBooks(f"{len(self.demands)} requests came in, and {len(finished)} answers went out")
         return finished
@@ -131,7 +139,8 @@ class ClusterSide(EngineSide):
         route = route_of(asked, self.shape, self.engine.pool.count * asked.page_tokens)
         shift = CapacityAware(views) if asked.roles_change else fixed
         if asked.roles == "mixed":  # whoever gets a request does all of it
-            return Router(self._links, views, route, route, never, shift, asked.page_tokens)
+            copies = RACERS if asked.route == "race" else 1
+            return Router(self._links, views, route, route, never, shift, asked.page_tokens, copies)
         return Router(self._links, views, route, least_requests, offload_of(asked), shift, asked.page_tokens)
 
     def _pages_of_all(self) -> SharedPages:
@@ -158,7 +167,7 @@ class ClusterSide(EngineSide):
         sent = self.handover.sent_bytes if self.handover is not None else 0
         taken = self.engine.prefix.taken if isinstance(self.engine.prefix, PooledPrefix) else 0
         counts = {"handed_requests": float(len(self.engine.handed)), "handed_bytes": float(sent)}
-        counts |= {"pool_hit_tokens": float(taken)}
+        counts |= {"pool_hit_tokens": float(taken), "cancelled_requests": float(len(self.engine.cancelled))}
         return super().counters() | counts
 
     def counters(self) -> dict[str, float]:

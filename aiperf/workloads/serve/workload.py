@@ -231,7 +231,7 @@ def cluster(
     new_tokens: list[int] = [4, 32],  # noqa: B006
     roles: str = "mixed",
     route: Literal[
-        "round_robin", "least_requests", "prefix", "length_balanced", "composite", "predicted"
+        "round_robin", "least_requests", "prefix", "length_balanced", "composite", "predicted", "race"
     ] = "round_robin",
     prefill_at: Literal["prefill_worker", "decode_worker", "conditional"] = "prefill_worker",
     kv_receive: Literal["overlapped", "blocking"] = "overlapped",
@@ -242,6 +242,8 @@ def cluster(
     kv_pool: float = 1.0,
     prefix_cache: bool = False,
     prefix_pool: Literal["own", "shared"] = "own",
+    stall_rate: float = 0.0,
+    stall: Seconds = 0.1,
     ttft_slo: Seconds = 0.5,
     inter_token_slo: Seconds = 0.04,
     threads: int = 1,
@@ -260,14 +262,16 @@ def cluster(
     ``route``: among workers that compute prompts: each in turn, the one with the fewest requests under way, with most
     of the prompt in its prefix cache, with the least prompt work, with the least ``composite`` cost of load and known
     beginning, or with the fewest tokens to come, as far as answers are ``predicted`` (to a power of two). A decode
-    worker is the one with the fewest.
+    worker is the one with the fewest. ``race``: the two with the fewest requests get it, the first answer counts, and
+    the other worker stops.
 
     ``lengths``: as of ``serve.engine``; ``six`` is two long prompts among four short ones; ``shifting`` is half a
     schedule of long prompts with short answers, then the reverse; ``opposed``: every fourth has a long prompt and a
     short answer, the others the reverse; of ``tails`` a drawn quarter of the answers is long;
     ``conversations`` are ``sessions`` whose every turn has the prompt before and as many tokens more.
     ``max_batch`` and ``kv_pool`` are each worker's; with ``prefix_pool: shared`` pages of prompts that one worker has
-    computed also lie in memory of the host, where the others find them.
+    computed also lie in memory of the host, where the others find them. ``stall_rate`` times a second, drawn, each
+    worker stands still for ``stall``, as one that its host pauses.
 
     Metrics are those of ``serve.engine``, over all workers.
     """
@@ -290,6 +294,10 @@ def _check_cluster(asked: SimpleNamespace) -> None:
         raise ValueError(
             "kv_receive blocking needs roles such as 1p1d, which stay: two workers would wait for each other"
         )
+    if asked.route == "race" and (asked.roles != "mixed" or asked.context.world_size < 2):
+        raise ValueError("route race needs roles: mixed and ranks: 2 or more; one worker computes all of a request")
+    if min(asked.stall_rate, asked.stall) < 0 or (asked.stall_rate and not asked.rate):
+        raise ValueError("stall_rate and stall must not be negative, and stall_rate needs a rate")
     if asked.prefix_pool == "shared" and not asked.prefix_cache:
         raise ValueError("prefix_pool shared needs prefix_cache: true")
     if asked.lengths == "conversations" and not 1 <= asked.sessions <= asked.requests:
