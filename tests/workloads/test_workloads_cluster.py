@@ -35,6 +35,16 @@ _SIDES = {
     "local": {**_SMALL, "roles": "1p1d", "prefill_at": "decode_worker"},
     "talk": _TALK,
     "talk_prefix": {**_TALK, "route": "prefix"},
+    "talk_pooled": {**_TALK, "prefix_pool": "shared"},
+    "race": {
+        **_SMALL,
+        "route": "race",
+        "rate": 200.0,
+        "requests": 24,
+        "new_tokens": [9, 20],
+        "stall_rate": 20.0,
+        "stall": 0.03,
+    },
     "talk_split": {**_TALK, "roles": "1p1d"},
     "split_blocking": {**_SMALL, "roles": "1p1d", "kv_receive": "blocking"},
     "talk_composite": {**_TALK, "route": "composite"},
@@ -62,6 +72,9 @@ def _by_one_worker(params):
         "roles_change": False,
         "rate": 0.0,
         "kv_pool": 6.0,
+        "prefix_pool": "own",
+        "route": "round_robin",
+        "stall_rate": 0.0,
     }
     workload = cluster(Context(seed=3), **{**params, **alone})
     workload.redraw(9)
@@ -121,6 +134,22 @@ def test_turns_find_their_beginning_only_where_it_is(found):
     assert together["count.prefix_hit_tokens"] == hits
     assert apart["count.prefix_hit_tokens"] < hits
     assert together["count.computed_tokens"] < apart["count.computed_tokens"]
+    assert apart["count.pool_hit_tokens"] == together["count.pool_hit_tokens"] == 0
+
+
+def test_with_a_pool_of_all_workers_a_turn_finds_its_beginning_wherever_it_was_computed(found):
+    apart, pooled, together = (found[0][name] for name in ("talk", "talk_pooled", "talk_prefix"))
+    assert 0 < pooled["count.pool_hit_tokens"] < pooled["count.prefix_hit_tokens"]
+    assert apart["count.prefix_hit_tokens"] < pooled["count.prefix_hit_tokens"] <= together["count.prefix_hit_tokens"]
+    assert pooled["count.computed_tokens"] < apart["count.computed_tokens"]
+
+
+def test_of_two_that_race_one_answers_each_request_and_the_other_stops(found):
+    side, demands = found[0]["race"], drawn(**_SIDES["race"])
+    assert 0 < side["count.cancelled_requests"] <= len(demands)
+    least = sum(one.prompt_tokens + one.new_tokens - 1 for one in demands)
+    assert least < side["count.computed_tokens"] < 2 * least
+    assert all(found[0][name]["count.cancelled_requests"] == 0 for name in _SIDES if name != "race")
 
 
 def test_balancing_by_length_gives_each_worker_a_long_prompt(found):
@@ -194,6 +223,9 @@ def test_a_worker_that_helped_is_not_lost_to_its_own_role(found):
         ({"roles_change": True}, "needs roles such as 1p1d"),
         ({"lengths": "conversations", "sessions": 9}, "sessions must be 1 or more, and no more than requests"),
         ({"kv_receive": "blocking"}, "needs roles such as 1p1d, which stay"),
+        ({"prefix_pool": "shared"}, "needs prefix_cache"),
+        ({"route": "race"}, "needs roles: mixed and ranks: 2 or more"),
+        ({"stall_rate": 1.0}, "stall_rate needs a rate"),
         ({"roles": "1p1d", "kv_receive": "blocking", "roles_change": True}, "which stay"),
         ({"roles": "1p1d"}, "not those of 1 ranks"),
         ({"requests": 0}, "requests is 0"),

@@ -93,6 +93,24 @@ def test_prompts_are_collected_up_to_a_pass_and_no_longer_than_the_delay(sides):
     assert 0.03 <= one.started < 0.05, "two had come, a pass takes four"
 
 
+def test_of_prompts_that_begin_alike_one_is_computed_and_the_others_find_its_pages(sides):
+    again = {**_SMALL, "requests": 8, "repeats": 4, "rate": 500.0, "prompt_tokens": [20, 29], "max_batch": 8}
+    again |= {"prefix_cache": True, "prefill_batch": 8, "delay": 0.05, "kv_pool": 2.0}
+    apart, merged = (engine(Context(seed=3), **again, batching=how) for how in ("batched_prompts", "merged_prompts"))
+    before, after = audit(apart, seed=11), audit(merged, seed=11)
+    assert same_answers(before, after).passed
+    assert apart.counters()["prefix_hit_tokens"] == 0, "all eight are in one pass"
+    # Three of four find the whole pages of a prompt, whose last token is never looked up: 19 of 20, and 28 of 29.
+    assert merged.counters()["prefix_hit_tokens"] == 3 * (16 + 28)
+    alike = [len({one.times[0] for one in sides[1].engine.finished if one.demand.text == text}) for text in (0, 4)]
+    assert alike == [2, 2], "one pass for the first, one for the three others"
+
+
+def test_merged_prompts_are_refused_without_a_cache_to_find_them_in():
+    with pytest.raises(ValueError, match="merged_prompts needs prefix_cache"):
+        engine(Context(seed=3), **_SMALL, batching="merged_prompts")
+
+
 def classes(found):
     return [(one.demand.number, one.demand.tier) for one in found]
 

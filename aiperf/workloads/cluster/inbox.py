@@ -17,6 +17,7 @@ import torch
 from aiperf.workloads.cluster.handover import Handover
 from aiperf.workloads.cluster.messages import (
     Begin,
+    Cancel,
     Departure,
     Expect,
     Fetch,
@@ -26,6 +27,7 @@ from aiperf.workloads.cluster.messages import (
     WorkerLost,
     WorkerReady,
 )
+from aiperf.workloads.cluster.stalls import Stalls
 from aiperf.workloads.engine.demands import Demand
 from aiperf.workloads.engine.running import Running
 
@@ -49,6 +51,9 @@ class Inbox:
         self.demands: Sequence[Demand] = ()
         self.prompts: Sequence[Sequence[int]] = ()
         self.more = True
+        self.cancel: Callable[[int], bool] = lambda number: False
+        """Stops a request that is under way; False where it is not."""
+        self.stalls: Stalls | None = None
         self._beside(self._listen)
         for source in sources:
             self._beside(self._receive, source)
@@ -105,7 +110,9 @@ class Inbox:
         raise RouterGone(f"{message} came before the iteration began")
 
     def due(self, now: float) -> list[Running]:
-        """What has come by now, in its order."""
+        """What has come by now, in its order; what another worker has answered is cancelled."""
+        if self.stalls is not None:
+            self.stalls.wait_out(now)
         while not self._came.empty():
             self._note(self._came.get())
         found, self._early = self._early, []
@@ -123,6 +130,11 @@ class Inbox:
     def _note(self, message: Any) -> None:
         if isinstance(message, Serve):
             self._early.append(Running(*self._asked(message.number), hand_to=message.hand_to))
+        elif isinstance(message, Cancel):
+            early = [one for one in self._early if one.demand.number == message.number]
+            self._early = [one for one in self._early if one not in early]
+            if early or self.cancel(message.number):
+                self._link.send(Departure(message.number, answered=True))
         elif isinstance(message, Fetch) and self._handover is not None:
             demand, prompt = self._asked(message.number)
             whole = self._handover.receive(demand.prompt_tokens, message.source)

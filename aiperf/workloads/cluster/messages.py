@@ -37,6 +37,13 @@ class Serve:
 
 
 @dataclass(frozen=True)
+class Cancel:
+    """Router: another worker has answered it."""
+
+    number: int
+
+
+@dataclass(frozen=True)
 class Expect:
     """Router: go on with a request whose prompt ``source`` computes, when its keys and values come from there."""
 

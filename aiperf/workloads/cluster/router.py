@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
-from aiperf.workloads.cluster.messages import Begin, Expect, Fetch, IterationEnd, Offer, Serve, WorkerLost
+from aiperf.workloads.cluster.messages import Begin, Cancel, Expect, Fetch, IterationEnd, Offer, Serve, WorkerLost
 from aiperf.workloads.engine.demands import Demand
 from aiperf.workloads.engine.prefix import page_keys
 
@@ -65,6 +65,8 @@ class Router:
     offload: Offload
     shift: Shift
     page: int
+    copies: int = 1
+    """Workers that get each request; the first answer counts, and the others are told to stop."""
 
     def run(self, demands: Sequence[Demand], prompts: Sequence[Sequence[int]]) -> None:
         """Until every request is answered. Whatever goes wrong here, the workers hear of it."""
@@ -96,6 +98,8 @@ class Router:
                 view.prompts.pop(gone.number, None)
                 if gone.answered:
                     del view.streams[gone.number]
+                    if self.copies > 1:
+                        self._cancel(gone.number)
         for link in self.links:
             link.send(IterationEnd())
 
@@ -110,6 +114,10 @@ class Router:
             first = last = self.decode_route(demand, pages, decoders)
         if demand.new_tokens == 1:
             last = first  # nothing is left to decode
+        for other in self._others(demand, pages, first):
+            other.prompts[demand.number] = other.streams[demand.number] = demand
+            other.given += 1
+            self.links[other.rank].send(Serve(demand.number, None))
         first.prompts[demand.number] = last.streams[demand.number] = demand
         for worker in {first.rank: first, last.rank: last}.values():
             worker.given += 1
@@ -120,6 +128,20 @@ class Router:
         else:
             self.links[last.rank].send(Expect(demand.number, first.rank))
             self.links[first.rank].send(Serve(demand.number, last.rank))
+
+    def _others(self, demand: Demand, pages: Sequence[bytes], first: WorkerView) -> list[WorkerView]:
+        """Those that race against the first one."""
+        found = [first]
+        while len(found) < self.copies:
+            found.append(self.route(demand, pages, [one for one in self.views if one not in found]))
+        return found[1:]
+
+    def _cancel(self, number: int) -> None:
+        """Of a request that is answered: whoever else has it may stop, and says so. It is asked once."""
+        for view in self.views:
+            if number in view.prompts:
+                del view.prompts[number]
+                self.links[view.rank].send(Cancel(number))
 
 
 def _heard(link: Connection) -> Any:

@@ -21,17 +21,21 @@ from aiperf.workloads.cluster.messages import connect
 from aiperf.workloads.cluster.offloads.always import always
 from aiperf.workloads.cluster.offloads.conditional import Conditional
 from aiperf.workloads.cluster.offloads.never import never
+from aiperf.workloads.cluster.prefix_pool import PooledPrefix, SharedPages
 from aiperf.workloads.cluster.router import Offload, Route, Router, WorkerView
 from aiperf.workloads.cluster.routes.composite import CompositeCost
 from aiperf.workloads.cluster.routes.least_requests import least_requests
 from aiperf.workloads.cluster.routes.length_balanced import LengthBalanced
 from aiperf.workloads.cluster.routes.longest_prefix import longest_prefix
 from aiperf.workloads.cluster.routes.predicted import least_predicted
+from aiperf.workloads.cluster.routes.race import RACERS, race, winners
 from aiperf.workloads.cluster.routes.round_robin import round_robin
 from aiperf.workloads.cluster.shifts.capacity_aware import CapacityAware
 from aiperf.workloads.cluster.shifts.fixed import fixed
+from aiperf.workloads.cluster.stalls import Stalls
 from aiperf.workloads.contract import Workload
 from aiperf.workloads.decoder.model import Shape
+from aiperf.workloads.engine.demands import unique_tokens
 from aiperf.workloads.engine.pages import BrokenBooks
 from aiperf.workloads.engine.running import Running
 from aiperf.workloads.engine.side import EngineSide
@@ -46,6 +50,7 @@ def route_of(asked: SimpleNamespace, shape: Shape, pool_tokens: int) -> Route:
         "length_balanced": LengthBalanced(shape),
         "composite": CompositeCost(pool_tokens),
         "predicted": least_predicted,
+        "race": race,
     }
     return kinds[asked.route]
 
@@ -89,11 +94,19 @@ class ClusterSide(EngineSide):
             context.process_group(backend)
             group = dist.new_group(backend="gloo") if backend == "nccl" else None
         self._group, self.backend = group, backend
+        self._pool = self._pages_of_all() if asked.prefix_pool == "shared" else None
+        if self._pool is not None:
+            self.engine.prefix = PooledPrefix(self.engine.pool, self._pool)
         pairs = [(a.rank, b.rank) for a in views for b in views if a is not b and self._hands_over(a, b)]
         self.handover = Handover(context.rank, self.shape, context.device, pairs) if pairs else None
         link, self._links = connect(context.rank, context.world_size, host=context.store_host, group=group)
         self._inbox = Inbox(link, self.handover, context.device, blocking=asked.kv_receive == "blocking")
         self._inbox.demands = self.demands
+        self._inbox.cancel = self.engine.cancel
+        if asked.stall_rate:
+            span = asked.requests / asked.rate
+            faults = Stalls(context.seed, context.rank, rate=asked.stall_rate, seconds=asked.stall, span=span)
+            self._inbox.stalls = faults
         self._beside = ThreadPoolExecutor(1)
         self._switch_s = sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH_S)
@@ -115,7 +128,7 @@ class ClusterSide(EngineSide):
         except Exception as error:
             self._inbox.give_up(error)
             raise
-        finished = self._gathered()
+        finished = winners(self._gathered()) if self._asked.route == "race" else self._gathered()
         if sorted(one.demand.number for one in finished) != list(range(len(self.demands))):
             raise BrokenBooks(f"{len(self.demands)} requests came in, and {len(finished)} answers went out")
         return finished
@@ -126,8 +139,16 @@ class ClusterSide(EngineSide):
         route = route_of(asked, self.shape, self.engine.pool.count * asked.page_tokens)
         shift = CapacityAware(views) if asked.roles_change else fixed
         if asked.roles == "mixed":  # whoever gets a request does all of it
-            return Router(self._links, views, route, route, never, shift, asked.page_tokens)
+            copies = RACERS if asked.route == "race" else 1
+            return Router(self._links, views, route, route, never, shift, asked.page_tokens, copies)
         return Router(self._links, views, route, least_requests, offload_of(asked), shift, asked.page_tokens)
+
+    def _pages_of_all(self) -> SharedPages:
+        """Twice the room that the schedule's prompts need, so that a place is found soon."""
+        asked, pool = self._asked, self.engine.pool
+        count = 2 * (unique_tokens(self.demands, 0) // pool.page + 1)
+        context = asked.context
+        return SharedPages(count, pool, rank=context.rank, ranks=context.world_size, group=self._group)
 
     def _hands_over(self, one: WorkerView, other: WorkerView) -> bool:
         """Whether a request may go from one to the other."""
@@ -144,7 +165,9 @@ class ClusterSide(EngineSide):
 
     def _tally(self) -> dict[str, float]:
         sent = self.handover.sent_bytes if self.handover is not None else 0
+        taken = self.engine.prefix.taken if isinstance(self.engine.prefix, PooledPrefix) else 0
         counts = {"handed_requests": float(len(self.engine.handed)), "handed_bytes": float(sent)}
+        counts |= {"pool_hit_tokens": float(taken), "cancelled_requests": float(len(self.engine.cancelled))}
         return super().counters() | counts
 
     def counters(self) -> dict[str, float]:
@@ -171,6 +194,8 @@ class ClusterSide(EngineSide):
         for link in self._links:
             link.close()
         self._beside.shutdown()
+        if self._pool is not None:
+            self._pool.close()
         super().close()
 
 

@@ -68,6 +68,8 @@ class Engine:
     rejected: list[Running] = field(default_factory=list)
     handed: list[Running] = field(default_factory=list)
     """Those whose first token came out here, and which another engine decodes."""
+    cancelled: list[Running] = field(default_factory=list)
+    """Those that another engine was quicker to answer."""
     tally: EngineTally = field(default_factory=EngineTally)
     _token_s: float = 0.0
 
@@ -78,6 +80,7 @@ class Engine:
         if self.prefix is not None:
             self.prefix.clear()
         self.came, self.waiting, self.running, self.finished, self.rejected, self.handed = [], [], [], [], [], []
+        self.cancelled = []
         self.tally, self.arrivals, self._began = EngineTally(), arrivals, arrivals.begin()
         while self.receive():
             self.batching.turn(self)
@@ -85,7 +88,7 @@ class Engine:
 
     def _close(self) -> None:
         """Every request has come out exactly once, with as many tokens as it asked for, and no page is lost."""
-        out = [*self.finished, *self.rejected, *self.handed]
+        out = [*self.finished, *self.rejected, *self.handed, *self.cancelled]
         if sorted(one.demand.number for one in out) != sorted(one.demand.number for one in self.came):
             raise BrokenBooks(f"{len(self.came)} requests came in, and {len(out)} answers or rejections went out")
         if short := [one for one in self.finished if len(one.answer) != one.demand.new_tokens]:
@@ -95,7 +98,7 @@ class Engine:
 
     def check_pages(self) -> None:
         """Raises BrokenBooks where the pool's books and the requests' page tables disagree."""
-        everyone = [*self.waiting, *self.running, *self.finished, *self.rejected, *self.handed]
+        everyone = [*self.waiting, *self.running, *self.finished, *self.rejected, *self.handed, *self.cancelled]
         self.pool.check((one.pages for one in everyone), self.prefix.pages if self.prefix is not None else ())
 
     # ---- time and arrivals -------------------------------------------------------------------------------------------
@@ -176,6 +179,17 @@ class Engine:
         self._let_go(one)
         self.waiting.insert(0, one)
         self.tally.preempted += 1
+
+    def cancel(self, number: int) -> bool:
+        """Stop a request between two passes; its pages are free. False where it is not under way."""
+        for under_way in (self.waiting, self.running):
+            for one in under_way:
+                if one.demand.number == number:
+                    under_way.remove(one)
+                    self._let_go(one)
+                    self.cancelled.append(one)
+                    return True
+        return False
 
     def _let_go(self, one: Running) -> None:
         for page in one.pages:

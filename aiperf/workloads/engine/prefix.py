@@ -38,9 +38,13 @@ class PrefixCache:
         """What it holds."""
         return list(self._pages.values())
 
+    def known(self, tokens: Sequence[int]) -> list[bytes]:
+        """Which pages ``find`` would give."""
+        return list(takewhile(self._pages.__contains__, page_keys(tokens[:-1], self._pool.page)))
+
     def find(self, tokens: Sequence[int]) -> list[int]:
         """Pages of the longest known beginning of ``tokens``, now shared; the last token is always left to compute."""
-        known = list(takewhile(self._pages.__contains__, page_keys(tokens[:-1], self._pool.page)))
+        known = self.known(tokens)
         for key in reversed(known):  # so that a beginning is given up after what follows it
             self._pages[key] = self._pages.pop(key)
         found = [self._pages[key] for key in known]

@@ -23,6 +23,7 @@ from aiperf.workloads.engine.batching.by_load import BatchesByLoad
 from aiperf.workloads.engine.batching.continuous import ContinuousBatching
 from aiperf.workloads.engine.batching.decode_first import DecodeFirst
 from aiperf.workloads.engine.batching.dynamic import DynamicBatches
+from aiperf.workloads.engine.batching.merged_prompts import MergedPrompts
 from aiperf.workloads.engine.batching.one_by_one import OneByOne
 from aiperf.workloads.engine.batching.static import StaticBatches
 from aiperf.workloads.engine.coalescing import Coalesced
@@ -49,6 +50,7 @@ def batching_of(asked: SimpleNamespace) -> Batching:
         "by_load": lambda: BatchesByLoad(asked.max_batch, asked.delay),
         "continuous": lambda: ContinuousBatching(asked.max_batch, asked.prefill_chunk),
         "batched_prompts": lambda: BatchedPrompts(asked.max_batch, prompts=asked.prefill_batch, delay=asked.delay),
+        "merged_prompts": lambda: MergedPrompts(asked.max_batch, prompts=asked.prefill_batch, delay=asked.delay),
         "decode_first": lambda: DecodeFirst(asked.max_batch, budget=asked.decode_budget),
     }
     return kinds[asked.batching]()

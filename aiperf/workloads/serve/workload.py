@@ -147,7 +147,15 @@ def engine(
     urgent: float = 0.0,
     standard: float = 0.0,
     batching: Literal[
-        "none", "static", "dynamic", "adaptive", "by_load", "continuous", "decode_first", "batched_prompts"
+        "none",
+        "static",
+        "dynamic",
+        "adaptive",
+        "by_load",
+        "continuous",
+        "decode_first",
+        "batched_prompts",
+        "merged_prompts",
     ] = "continuous",
     max_batch: int = 8,
     delay: Seconds = 0.002,
@@ -180,7 +188,8 @@ def engine(
     and leave between passes. ``adaptive`` waits less than ``delay`` the slower requests come; ``by_load`` takes single
     requests while the model is mostly idle. ``decode_first``: as continuous, and prompts get what a pass of decoding
     leaves of ``decode_budget``; ``batched_prompts``: ``prefill_batch`` of them in a pass, collected for at most
-    ``delay``. ``prefill_chunk`` cuts prompts into pieces, between which the others get a token.
+    ``delay``; ``merged_prompts``: one whose next page is under way waits for it. ``prefill_chunk`` cuts prompts into
+    pieces, between which the others get a token.
 
     Keys and values lie in pages of ``page_tokens``; ``kv_pool`` is the pool's share of what the largest ``max_batch``
     need, or it has room for ``pool_tokens`` (0: by its share). Continuous batching takes pages when it needs them;
@@ -222,7 +231,7 @@ def cluster(
     new_tokens: list[int] = [4, 32],  # noqa: B006
     roles: str = "mixed",
     route: Literal[
-        "round_robin", "least_requests", "prefix", "length_balanced", "composite", "predicted"
+        "round_robin", "least_requests", "prefix", "length_balanced", "composite", "predicted", "race"
     ] = "round_robin",
     prefill_at: Literal["prefill_worker", "decode_worker", "conditional"] = "prefill_worker",
     kv_receive: Literal["overlapped", "blocking"] = "overlapped",
@@ -232,6 +241,9 @@ def cluster(
     page_tokens: int = 16,
     kv_pool: float = 1.0,
     prefix_cache: bool = False,
+    prefix_pool: Literal["own", "shared"] = "own",
+    stall_rate: float = 0.0,
+    stall: Seconds = 0.1,
     ttft_slo: Seconds = 0.5,
     inter_token_slo: Seconds = 0.04,
     threads: int = 1,
@@ -250,13 +262,16 @@ def cluster(
     ``route``: among workers that compute prompts: each in turn, the one with the fewest requests under way, with most
     of the prompt in its prefix cache, with the least prompt work, with the least ``composite`` cost of load and known
     beginning, or with the fewest tokens to come, as far as answers are ``predicted`` (to a power of two). A decode
-    worker is the one with the fewest.
+    worker is the one with the fewest. ``race``: the two with the fewest requests get it, the first answer counts, and
+    the other worker stops.
 
     ``lengths``: as of ``serve.engine``; ``six`` is two long prompts among four short ones; ``shifting`` is half a
     schedule of long prompts with short answers, then the reverse; ``opposed``: every fourth has a long prompt and a
     short answer, the others the reverse; of ``tails`` a drawn quarter of the answers is long;
     ``conversations`` are ``sessions`` whose every turn has the prompt before and as many tokens more.
-    ``max_batch`` and ``kv_pool`` are each worker's.
+    ``max_batch`` and ``kv_pool`` are each worker's; with ``prefix_pool: shared`` pages of prompts that one worker has
+    computed also lie in memory of the host, where the others find them. ``stall_rate`` times a second, drawn, each
+    worker stands still for ``stall``, as one that its host pauses.
 
     Metrics are those of ``serve.engine``, over all workers.
     """
@@ -279,6 +294,12 @@ def _check_cluster(asked: SimpleNamespace) -> None:
         raise ValueError(
             "kv_receive blocking needs roles such as 1p1d, which stay: two workers would wait for each other"
         )
+    if asked.route == "race" and (asked.roles != "mixed" or asked.context.world_size < 2):
+        raise ValueError("route race needs roles: mixed and ranks: 2 or more; one worker computes all of a request")
+    if min(asked.stall_rate, asked.stall) < 0 or (asked.stall_rate and not asked.rate):
+        raise ValueError("stall_rate and stall must not be negative, and stall_rate needs a rate")
+    if asked.prefix_pool == "shared" and not asked.prefix_cache:
+        raise ValueError("prefix_pool shared needs prefix_cache: true")
     if asked.lengths == "conversations" and not 1 <= asked.sessions <= asked.requests:
         raise ValueError("sessions must be 1 or more, and no more than requests")
 
@@ -303,9 +324,14 @@ def _check_engine(asked: SimpleNamespace) -> None:
         raise ValueError("decode_budget must be above 0")
     if asked.pool_tokens and asked.pool_tokens < asked.prompt_tokens[1] + asked.new_tokens[1] + asked.page_tokens - 1:
         raise ValueError("pool_tokens must have room for the longest prompt with the longest answer, in whole pages")
-    if asked.batching not in ("continuous", "decode_first", "batched_prompts") and (
-        asked.prefill_chunk or asked.prefix_cache
-    ):
+    _check_batching(asked)
+
+
+def _check_batching(asked: SimpleNamespace) -> None:
+    own_pieces = ("decode_first", "batched_prompts", "merged_prompts")
+    if asked.batching not in ("continuous", *own_pieces) and (asked.prefill_chunk or asked.prefix_cache):
         raise ValueError("prefill_chunk and prefix_cache need batching continuous")
-    if asked.batching in ("decode_first", "batched_prompts") and asked.prefill_chunk:
+    if asked.batching == "merged_prompts" and not asked.prefix_cache:
+        raise ValueError("batching merged_prompts needs prefix_cache: true, in which the others find what is computed")
+    if asked.batching in own_pieces and asked.prefill_chunk:
         raise ValueError(f"prefill_chunk needs batching continuous: {asked.batching} has pieces of its own")
