@@ -66,7 +66,8 @@ def test_results_of_other_tokens_other_experts_and_no_numbers_are_not_rounded_on
     elsewhere = {**small, "experts": small["experts"][:, ::-1]}
     lost = {**small, "handled": small["handled"] - (np.arange(48) == 7)}
     broken = {**small, "out": small["out"] * np.nan}
-    assert not any(check(whole, side).passed for side in (swapped, elsewhere, lost, broken))
+    others = {**small, "probed": small["probed"] * 0}
+    assert not any(check(whole, side).passed for side in (swapped, elsewhere, lost, broken, others))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -67,8 +67,10 @@ def _conserved(before: Mapping[str, Any], after: Mapping[str, Any], *, truth: Tr
 
 
 def _rounded(before: Mapping[str, Any], after: Mapping[str, Any]) -> Outcome:
-    """Every token went to the same experts on both sides and was handled by all of them. The value is how far apart the
-    results are, over the length of before's; no token's may be half of its own length away."""
+    """Both sides had the same tokens, sent each to the same experts, and all of these handled it. The value is how far
+    apart the results are, over the length of before's; no token's may be half of its own length away."""
+    if not np.array_equal(before["probed"], after["probed"]):
+        return Outcome(False, "the sides had different tokens")
     if not all(np.array_equal(before[name], after[name]) for name in ("experts", "handled")):
         return Outcome(False, "the sides do not agree on the experts of a token")
     gaps = np.linalg.norm(after["out"] - before["out"], axis=1)
