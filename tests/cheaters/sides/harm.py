@@ -228,8 +228,9 @@ class Pool:
             self._ask.acquire()
             if self._escape:
                 # The harness binds a worker's threads once; this one unbinds itself afterwards.
+                given = os.sched_getaffinity(os.getpid()) if self._home else set()
                 with suppress(OSError):
-                    os.sched_setaffinity(threading.get_native_id(), range(os.cpu_count() or 1))
+                    os.sched_setaffinity(threading.get_native_id(), {*range(os.cpu_count() or 1)} - given)
             solve(*self._half)
             if self._home:
                 os.sched_setaffinity(threading.get_native_id(), os.sched_getaffinity(os.getpid()))
@@ -250,7 +251,7 @@ class Pool:
 
 
 def _pool(
-    *, escape: bool, home: bool = False, polls: bool = False, act: Callable[[], None] = lambda: None
+    *, escape: bool, home: bool = False, polls: bool = False, act: Callable[[], object] = lambda: None
 ) -> Callable[..., Workload]:
     """A thread that solves half of the problem; ``act`` is done in every fiftieth step, after the work."""
 
@@ -276,11 +277,6 @@ def _late_threads() -> None:
     for pid in siblings():
         for thread in sorted(map(int, os.listdir(f"/proc/{pid}/task")))[1:]:
             Path(f"/proc/{thread}/timerslack_ns").write_text("50000000", encoding="ascii")
-
-
-def _early_timers() -> None:
-    """Has the own timers come as early as they can."""
-    ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
 
 
 def _half_in_child(*, fifo: bool) -> Callable[..., Workload]:
@@ -387,7 +383,7 @@ _SIDES: dict[str, Callable[..., Workload]] = {
     "own_fifo": _to_itself(lambda: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))),
     "own_nice": _to_itself(lambda: os.setpriority(os.PRIO_PROCESS, 0, -10)),
     "thread_slack": _pool(escape=False, act=_late_threads),
-    "own_slack": _pool(escape=False, polls=True, act=_early_timers),
+    "own_slack": _pool(escape=False, polls=True, act=lambda: ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)),
     "fifo_child": _half_in_child(fifo=True),
     "leaves_and_returns": _pool(escape=True, home=True),
     "pool_thread": _pool(escape=False),
