@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from multiprocessing import Pipe
 
 import pytest
@@ -24,22 +25,32 @@ from aiperf.workloads.engine.pages import BrokenBooks, PagePool
 from aiperf.workloads.engine.running import Running
 
 
-def test_both_get_a_request_and_the_slower_one_is_told_once():
-    (quick, first), (slow, second), (idle, third) = Pipe(), Pipe(), Pipe()
-    views = sides.views_of("mixed", 3)
-    router = Router([first, second, third], views, race, race, never, fixed, page=4, copies=2)
-    for end in (quick, slow, idle):
-        end.send(WorkerReady())
-    with ThreadPoolExecutor(1) as beside:
+def said(end):
+    """The next message."""
+    assert end.poll(5), "nothing came"
+    return end.recv()
+
+
+def test_those_that_race_get_a_request_and_the_slower_ones_are_told_once():
+    ends = [Pipe() for _ in range(4)]
+    quick, slow, last, idle = workers = [worker for worker, _ in ends]
+    views = sides.views_of("mixed", 4)
+    router = Router([end for _, end in ends], views, race, race, never, fixed, page=4, copies=3)
+    for worker in workers:
+        worker.send(WorkerReady())
+    with ThreadPoolExecutor(1) as beside, ExitStack() as ending:
+        for worker in workers:
+            ending.callback(worker.close)  # before the router is waited for
         ended = beside.submit(router.run, [Demand(0, 0.0, 8, 4)], [[1] * 8])
-        assert [quick.recv() and quick.recv(), slow.recv() and slow.recv()] == [Serve(0, None)] * 2
+        assert [type(said(worker)) for worker in workers] == [Begin] * 4
+        assert [said(worker) for worker in workers[:3]] == [Serve(0, None)] * 3
         quick.send(Departure(0, answered=True))
-        assert slow.recv() == Cancel(0)
-        assert not ended.done(), "the slower one has not said that it stopped"
+        assert [said(slow), said(last)] == [Cancel(0)] * 2
         slow.send(Departure(0, answered=True))
+        assert not idle.poll(0.05), "the last one has not said that it stopped"
+        last.send(Departure(0, answered=True))
         ended.result(timeout=10)
-    assert [type(idle.recv()) for _ in range(2)] == [Begin, IterationEnd]
-    assert [quick.recv(), slow.recv()] == [IterationEnd()] * 2
+        assert [said(worker) for worker in workers] == [IterationEnd()] * 4
 
 
 def test_a_worker_stops_what_it_has_and_says_so_but_not_of_what_is_answered():
@@ -51,7 +62,7 @@ def test_a_worker_stops_what_it_has_and_says_so_but_not_of_what_is_answered():
         router.send(message)
         inbox.wait(0.0, 5.0)
     assert inbox.due(0.0) == []
-    assert [router.recv() for _ in range(2)] == [Departure(0, answered=True), Departure(1, answered=True)]
+    assert [said(router) for _ in range(2)] == [Departure(0, answered=True), Departure(1, answered=True)]
     assert not router.poll()
     assert asked == [1, 2]
     router.close()
