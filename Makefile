@@ -18,7 +18,7 @@ demo: install
 
 # Processes that share the tests: more than there are cores, since tests also wait. What judges processes by the clock is
 # marked alone: it comes last, and has the machine to itself.
-JOBS := $(shell echo $$(($$(nproc) * 2)))
+JOBS := $(shell echo $$(($$(nproc) + 2)))
 
 test: install
 	$(BIN)/python -m pytest --processes $(JOBS) -m "not long" --durations 12

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
-from nursery import MEETS, Nursery
+from nursery import LOADS, Nursery
 from shared_out import pytest_addoption, pytest_runtestloop  # noqa: F401 - hooks
 
 from aiperf.host.facts import HostFacts
@@ -25,20 +25,29 @@ hypothesis.settings.load_profile("patient")
 
 LONGEST = (
     "cli/test_cli_serve.py",
-    "cli/test_cli_run.py",
-    "cli/test_cli_profile.py",
     "launch/test_launch_standalone.py",
-    "workloads/test_workloads_serve_foreign_client.py",
-    "cli/test_cli_gate.py",
-    "cli/test_cli_ab.py",
+    "shelves/test_shelves_cheaters.py",
+    "cli/test_cli_run.py",
+    "shelves/test_shelves_misbehave.py",
+    "cli/test_cli_profile.py",
     "workloads/test_workloads_compile_process.py",
-    "cli/test_cli_ab_metrics.py",
-    "workloads/test_workloads_serve.py",
-    "cli/test_cli_interrupts.py",
-    "launch/test_launch_command.py",
-    "launch/test_launch_command_energy.py",
+    "launch/test_launch_evidence.py",
     "workloads/test_workloads_cuda_pairs.py",
+    "recipes/test_recipes_survey.py",
+    "workloads/test_workloads_serve_foreign_client.py",
+    "api/test_api_pytest_plugin.py",
+    "launch/test_launch_pair.py",
     "workloads/test_workloads_triton_interpreted.py",
+    "workloads/test_workloads_parallel_gang.py",
+    "cli/test_cli_streams.py",
+    "cli/test_cli_light.py",
+    "cli/test_cli_interrupts.py",
+    "cli/test_cli_ab.py",
+    "cli/test_cli_gate.py",
+    "recipes/test_recipes_checkouts.py",
+    "launch/test_launch_command.py",
+    "workloads/test_workloads_serve.py",
+    "workloads/test_workloads_cpu_pairs.py",
 )
 """Files that take longest, by the clock; they are begun first, so that none of them is what the others wait for."""
 _WITH_REAL_TOOLS = ("test_recipes_real_tools.py", "test_profilers_scrub.py", "test_profilers_recover.py")
@@ -100,7 +109,7 @@ def _workers_are_forked(_own_state: None) -> Iterator[None]:
 @pytest.fixture
 def ranks_meet(monkeypatch: pytest.MonkeyPatch) -> None:
     """The workers of the test all load torch to meet, so the process that they are forked from has loaded it."""
-    monkeypatch.setenv(MEETS, "1")
+    monkeypatch.setenv(LOADS, "torch.distributed")
 
 
 @pytest.fixture(scope="session", autouse=True)

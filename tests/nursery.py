@@ -35,8 +35,8 @@ HARMLESS = (
 """What variables begin with that are not read before a worker takes requests."""
 JUDGES_OWN = {"MKL_NUM_THREADS", "OMP_NUM_THREADS"}
 """Of libraries that a judge does not load."""
-MEETS = "TEST_RANKS_MEET"
-"""A variable that tests set whose workers all load torch, to meet."""
+LOADS = "TEST_WORKERS_LOAD"
+"""A variable that tests set whose workers all load a library that takes long: its name."""
 _LONGEST = 1 << 17
 _LINE, _ROOM = 300, 1 << 14
 """Characters for which there is room in the command line and in the environment, so that a worker shows its own."""
@@ -52,7 +52,7 @@ class Forked:
 
 
 class Forker:
-    """The other end of a process that forks workers, which has imported ``library`` besides when it is asked first."""
+    """The other end of a process that forks workers, which has imported ``library`` besides."""
 
     def __init__(self, env: Mapping[str, str], library: str) -> None:
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -84,12 +84,12 @@ class Nursery:
     def __init__(self, root: Path) -> None:
         self._paths = [str(root), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
         self._env = {**os.environ, "PYTHONPATH": os.pathsep.join(self._paths), "OPENBLAS_NUM_THREADS": "1"}
-        self._bare, self._with_torch = Forker(self._env, ""), Forker(self._env, "torch.distributed")
+        self._forkers = {"": Forker(self._env, "")}
 
     def close(self) -> None:
         """End the processes."""
-        self._bare.close()
-        self._with_torch.close()
+        for forker in self._forkers.values():
+            forker.close()
 
     def Popen(self, argv: list[str], *, env: dict[str, str], pass_fds: tuple[int, ...], **how: Any) -> Any:
         """Start a process: a worker or a judge by a fork, everything else afresh."""
@@ -109,7 +109,9 @@ class Nursery:
                 "descriptors": list(given),
                 "parent": os.getpid(),
             }
-            forker = self._with_torch if MEETS in env else self._bare
+            if (library := env.get(LOADS, "")) not in self._forkers:
+                self._forkers[library] = Forker(self._env, library)
+            forker = self._forkers[library]
             return Forked(argv, forker.ask(order, [file if isinstance(file, int) else file.fileno() for file in sent]))
 
     def _fits(self, options: Sequence[str], env: Mapping[str, str]) -> bool:
@@ -122,8 +124,6 @@ class Nursery:
 
 def serve(channel: socket.socket, library: str) -> None:
     """Fork as often as asked; returns in the process that nothing is asked any more, and exits in the others."""
-    if library and not channel.recv(1, socket.MSG_PEEK):
-        return
     for module in (*PROGRAMS.values(), *filter(None, [library])):
         importlib.import_module(module)
     own = len(os.environ["PYTHONPATH"].split(os.pathsep))

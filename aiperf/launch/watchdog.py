@@ -21,13 +21,21 @@ _SWEEP_S = 3.0
 def _stat(pid: int) -> tuple[int, int, int] | None:
     """Parent, process group and session of a live process; None for zombies and processes that are gone."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            fields = file.read().rpartition(b")")[2].split(maxsplit=4)
     except OSError:
         return None
     if len(fields) < 4 or fields[0] in (b"Z", b"X"):
         return None
     return int(fields[1]), int(fields[2]), int(fields[3])
+
+
+def _is_kernels(pid: int) -> bool:
+    """Whether it is a thread of the kernel, of which a host has more than processes, or gone: one call tells."""
+    try:
+        return os.getpgid(pid) == 0
+    except OSError:
+        return True
 
 
 def _carries(pid: int, markers: Iterable[bytes]) -> bool:
@@ -44,7 +52,8 @@ def family(groups: Iterable[int], *, markers: Iterable[bytes] = ()) -> set[int]:
     descendants; never the calling process.
     """
     wanted, marks = set(groups), tuple(markers)
-    table = {int(name): stat for name in os.listdir("/proc") if name.isdigit() and (stat := _stat(int(name)))}
+    there = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if not _is_kernels(pid)]
+    table = {pid: stat for pid in there if (stat := _stat(pid))}
     found = {p for p, (_, group, session) in table.items() if group in wanted or session in wanted}
     if marks:
         found |= {p for p in table if p not in found and _carries(p, marks)}

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from cli_user import CHECKOUT
 
 from aiperf.cli import peaks as command
@@ -21,6 +22,7 @@ def _short(**given: Any) -> Settings:
     return replace(made, precision=replace(made.precision, side_seconds=0.05, warmup_seconds=0.1))
 
 
+@pytest.mark.usefixtures("ranks_meet")  # whose workers have loaded torch, as a limit's do
 def test_a_measured_limit_is_told_and_kept_for_this_host(user, monkeypatch) -> None:
     (spec,) = (spec for spec in PEAK_SPECS if spec.name == "page_cache_read")
     monkeypatch.setattr(module, "PEAK_SPECS", (replace(spec, variants=({"size": 1 << 22},)),))

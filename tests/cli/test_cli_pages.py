@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import typer
 from cli_user import CHECKOUT, User
-from nursery import MEETS
+from nursery import LOADS
 
 from aiperf.cli.main import COMMANDS, app
 from tests.recipes.recipes_made import survey_in_small
@@ -136,7 +136,7 @@ def test_a_command_of_the_pages_runs(
 ) -> None:
     if command.startswith("survey"):
         survey_in_small(monkeypatch)
-        monkeypatch.setenv(MEETS, "1")
+        monkeypatch.setenv(LOADS, "torch.distributed")
     user = User(tmp_path if command.startswith("new ") else folder)
     words = argv(command)
     words[-1] = {"new NAME": "another", "show NAME": "./tiny.yaml"}.get(command, words[-1])

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from cli_user import User, processes_with
+from nursery import LOADS
 
 SERVER = Path(__file__).resolve().parents[1] / "programs" / "openai_server.py"
 LOAD = f"""\
@@ -28,6 +29,11 @@ CLIENT = (
     "--trace {trace}"
 )
 LATE = {"rate_off", "sent_late", "client_busy"}
+
+
+@pytest.fixture(autouse=True)
+def _workers_have_loaded_their_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LOADS, "aiohttp")
 
 
 def written(user: User, name: str, before: str = "", after: str = "", metric: str = "end_to_end") -> str:

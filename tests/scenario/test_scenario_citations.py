@@ -5,11 +5,11 @@ from __future__ import annotations
 import jsonschema
 import pytest
 import yaml
+from editors_check import validate
 
 from aiperf.errors import UserError
 from aiperf.plan.cases import expand
 from aiperf.scenario.citations import Citation, citations
-from aiperf.scenario.editor import json_schema
 from aiperf.scenario.find import list_scenarios
 from aiperf.scenario.load import load_scenario
 
@@ -96,17 +96,17 @@ def test_a_wrong_citation_is_said_with_its_place(faults, ladder, name):
 @pytest.mark.parametrize("text", ["3", "{side: fast}", "{row: ch01/a, side: []}", "{row: ch01/a, sid: b}", '""'])
 def test_the_editors_schema_refuses_what_the_loader_refuses(write, ladder, text):
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(yaml.safe_load(ladder + f"book: [{text}]\n"), json_schema())
+        validate(yaml.safe_load(ladder + f"book: [{text}]\n"))
     with pytest.raises(UserError):
         load_scenario(write(ladder + f"book: [{text}]\n"))
 
 
 def test_the_editors_schema_takes_every_kind_of_citation(ladder):
-    jsonschema.validate(yaml.safe_load(ladder + MIXED), json_schema())
-    jsonschema.validate(yaml.safe_load(ladder + "book: [{row: a, side: fast, against: slow}]\n"), json_schema())
+    validate(yaml.safe_load(ladder + MIXED))
+    validate(yaml.safe_load(ladder + "book: [{row: a, side: fast, against: slow}]\n"))
     for wrong in ("{side: fast}", "{row: a, sides: fast}", "7"):
         with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate(yaml.safe_load(f"{ladder}book: [{wrong}]\n"), json_schema())
+            validate(yaml.safe_load(f"{ladder}book: [{wrong}]\n"))
 
 
 AXES = "axes: {size: [1MiB, 2MiB], n: [1, 2]}\n"
@@ -131,7 +131,7 @@ def test_a_citation_names_its_cases_as_their_ids_do_and_each_case_holds_the_rows
         "x[size=2MiB,n=1]": ("ch01/b",),
         "x[size=2MiB,n=2]": (),
     }
-    jsonschema.validate(yaml.safe_load(path.read_text()), json_schema())
+    validate(yaml.safe_load(path.read_text()))
 
 
 WRONG_CASES = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jsonschema
 import pytest
 import yaml
+from editors_check import validate
 
 from aiperf.errors import UserError
 from aiperf.scenario.editor import json_schema, schema_path, schema_text
@@ -34,7 +35,7 @@ expect: improved
 
 @pytest.mark.parametrize("extra", ["", FULL, "check: bitwise\n", "check: {name: a, bound: 1, reason: b}\n"])
 def test_schema_and_loader_accept_the_same_good_files(write, good, extra):
-    jsonschema.validate(yaml.safe_load(good + extra), json_schema())
+    validate(yaml.safe_load(good + extra))
     assert load_scenario(write(good + extra)).name == "x"
 
 
@@ -44,7 +45,7 @@ def test_schema_and_loader_accept_the_same_short_forms(write):
         "before: ./bench.py:nothing\nafter: ./bench.py:anything\n",
         "before: json:loads\nladder: {a: './bench.py:anything', b: {workload: 'json:dumps'}}\n",
     ):
-        jsonschema.validate(yaml.safe_load(text), json_schema())
+        validate(yaml.safe_load(text))
         assert load_scenario(write(text)).title in ("x", "./bench.py:copy against itself")
 
 
@@ -71,7 +72,7 @@ def test_schema_and_loader_accept_the_same_short_forms(write):
 )
 def test_schema_and_loader_refuse_the_same_bad_files(write, good, extra):
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(yaml.safe_load(good + extra), json_schema())
+        validate(yaml.safe_load(good + extra))
     with pytest.raises(UserError):
         load_scenario(write(good + extra))
 
@@ -81,6 +82,6 @@ def test_schema_and_loader_refuse_the_same_bad_files(write, good, extra):
 )
 def test_schema_and_loader_refuse_the_same_damaged_files(write, good, old, new):
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(yaml.safe_load(good.replace(old, new)), json_schema())
+        validate(yaml.safe_load(good.replace(old, new)))
     with pytest.raises(UserError):
         load_scenario(write(good.replace(old, new)))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import jsonschema
 import pytest
 import yaml
+from editors_check import validate
 
 from aiperf.errors import UserError
 from aiperf.plan.cases import expand
 from aiperf.scenario.citations import Citation, citations
-from aiperf.scenario.editor import json_schema
 from aiperf.scenario.expectations import Expectation, expectations, expected_verdict
 from aiperf.scenario.load import load_scenario
 
@@ -36,7 +36,7 @@ def test_each_case_has_the_verdict_of_the_first_entry_that_fits_it(write, swept)
         "x[size=2MiB,n=1]": "equivalent",
         "x[size=2MiB,n=2]": "regressed",
     }
-    jsonschema.validate(yaml.safe_load(path.read_text()), json_schema())
+    validate(yaml.safe_load(path.read_text()))
 
 
 def test_of_a_case_that_no_entry_fits_nothing_is_expected(write, swept):
@@ -142,6 +142,6 @@ def test_without_axes_a_case_cannot_be_named(faults, good):
 @pytest.mark.parametrize("text", ["[]", "[improved]", "[{case: {n: 1}}]", "[{verdict: better}]", "{verdict: improved}"])
 def test_the_editors_schema_refuses_what_the_loader_refuses(write, swept, text):
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(yaml.safe_load(swept + f"expect: {text}\n"), json_schema())
+        validate(yaml.safe_load(swept + f"expect: {text}\n"))
     with pytest.raises(UserError):
         load_scenario(write(swept + f"expect: {text}\n"))

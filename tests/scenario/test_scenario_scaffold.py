@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 
-import jsonschema
 import numpy as np
 import pytest
+from editors_check import validate
 
 from aiperf.errors import UserError
 from aiperf.plan.cases import expand
 from aiperf.scenario.document import read_document
-from aiperf.scenario.editor import json_schema
 from aiperf.scenario.expectations import Expectation
 from aiperf.scenario.load import load_scenario
 from aiperf.scenario.scaffold import scaffold
@@ -50,7 +49,7 @@ def test_the_short_scaffold_compares_two_functions_that_return_the_same(tmp_path
 def test_the_scaffold_suits_the_editor(tmp_path, full):
     path = scaffold("pair.yaml", tmp_path, full=full)[0]
     assert path.name == "pair.yaml"
-    jsonschema.validate(read_document(path).data, json_schema())
+    validate(read_document(path).data)
 
 
 def test_every_line_that_the_short_scaffold_teaches_in_a_comment_is_valid(tmp_path):

@@ -14,6 +14,7 @@ import json
 import os
 import sys
 import traceback
+from dataclasses import replace
 from inspect import getmembers
 from pathlib import Path
 from types import SimpleNamespace
@@ -110,6 +111,9 @@ def install(guard: Guard) -> None:
             builtins[package] = [name for name, member in getmembers(package) if tl.core.is_builtin(member)]
         return [(name, getattr(package, name)) for name in builtins[package]]
 
+    # Whether whole numbers overflow is computed at each operation, a fifth of all time, and asserted only when debugging.
+    assert not interpreter.interpreter_builder.options.debug
+    interpreter.interpreter_builder.options = replace(interpreter.interpreter_builder.options, sanitize_overflow=False)
     interpreter.inspect = SimpleNamespace(**vars(inspect) | {"getmembers": builtin_members})
 
     def guarded_load(self: Any, pointers: Any, mask: Any, other: Any, *rest: Any, **named: Any) -> Any:
