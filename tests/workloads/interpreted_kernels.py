@@ -111,7 +111,7 @@ def install(guard: Guard) -> None:
             builtins[package] = [name for name, member in getmembers(package) if tl.core.is_builtin(member)]
         return [(name, getattr(package, name)) for name in builtins[package]]
 
-    # Whether whole numbers overflow is computed at each operation, a fifth of all time, and asserted only when debugging.
+    # Whether whole numbers overflow is computed at each operation, a fifth of all time, and asserted only in debugging.
     assert not interpreter.interpreter_builder.options.debug
     interpreter.interpreter_builder.options = replace(interpreter.interpreter_builder.options, sanitize_overflow=False)
     interpreter.inspect = SimpleNamespace(**vars(inspect) | {"getmembers": builtin_members})

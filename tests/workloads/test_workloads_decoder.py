@@ -13,8 +13,6 @@ from aiperf.workloads.decoder.generate import Stepper, choose, greedy, prefill, 
 from aiperf.workloads.decoder.model import PRESETS, Decoder, Shape, draw
 from aiperf.workloads.decoder.offload import Offloaded
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 _SHAPE = Shape(layers=3, width=64, heads=4, kv_heads=2, inner=96, vocab=256)
 _PROMPT, _NEW = 21, 12
 _ROOM = _PROMPT + _NEW + 8
