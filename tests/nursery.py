@@ -24,10 +24,9 @@ from typing import Any
 PROGRAMS = {
     ("-m", "aiperf.worker"): "aiperf.worker.__main__",
     ("-P", "-m", "aiperf.worker.judge"): "aiperf.worker.judge",
+    ("-m", "aiperf.worker.standalone"): "aiperf.worker.standalone",
 }
 """Options of the interpreter -> the module whose ``main`` they run."""
-NUMBERS = 6
-"""Arguments of a worker."""
 HARMLESS = (
     "AIPERF_", "TEST_", "PYTEST_", "GITHUB_", "MY_API_TOKEN", "CUFILE_", "GLOO_", "NCCL_", "RANK", "LOCAL_RANK",
     "WORLD_SIZE", "COLUMNS", "TORCHINDUCTOR_CACHE_DIR", "_TORCHINDUCTOR_",
@@ -35,6 +34,8 @@ HARMLESS = (
 """What variables begin with that are not read before a worker takes requests."""
 JUDGES_OWN = {"MKL_NUM_THREADS", "OMP_NUM_THREADS"}
 """Of libraries that a judge does not load."""
+_ALONE = ("-m", "aiperf.worker.standalone")
+"""What runs under a profiler, in an environment of which little is left. It needs torch to trace itself."""
 LOADS = "TEST_WORKERS_LOAD"
 """A variable that tests set whose workers all load a library that takes long: its name."""
 _LONGEST = 1 << 17
@@ -93,8 +94,8 @@ class Nursery:
 
     def Popen(self, argv: list[str], *, env: dict[str, str], pass_fds: tuple[int, ...], **how: Any) -> Any:
         """Start a process: a worker or a judge by a fork, everything else afresh."""
-        options = tuple(argv[1:-NUMBERS])
-        if argv[0] != sys.executable or options not in PROGRAMS or how["cwd"] or not self._fits(options, env):
+        options = next((each for each in PROGRAMS if tuple(argv[1 : 1 + len(each)]) == each), None)
+        if argv[0] != sys.executable or options is None or how["cwd"] or not self._fits(options, env):
             return subprocess.Popen(argv, env=env, pass_fds=pass_fds, **how)
         with open(os.devnull, "r+b") as null:
             given = {1: how["stdout"], 2: how["stderr"]} | {number: number for number in pass_fds}
@@ -102,6 +103,7 @@ class Nursery:
             order = {
                 "module": PROGRAMS[options],
                 "argv": argv,
+                "arguments": argv[1 + len(options) :],
                 "path": ([os.getcwd()] if "-P" not in options else []) + env["PYTHONPATH"].split(os.pathsep),
                 "env": env,
                 "cwd": os.getcwd(),
@@ -109,7 +111,10 @@ class Nursery:
                 "descriptors": list(given),
                 "parent": os.getpid(),
             }
-            if (library := env.get(LOADS, "")) not in self._forkers:
+            library = env.get(LOADS, "")
+            if options == _ALONE:
+                library = "torch.profiler" if json.loads(Path(argv[-1]).read_bytes()).get("trace") else ""
+            if library not in self._forkers:
                 self._forkers[library] = Forker(self._env, library)
             forker = self._forkers[library]
             return Forked(argv, forker.ask(order, [file if isinstance(file, int) else file.fileno() for file in sent]))
@@ -118,6 +123,7 @@ class Nursery:
         """Whether a new interpreter would begin as this one did."""
         differ = {name for name in env.keys() | self._env.keys() if env.get(name) != self._env.get(name)}
         differ -= JUDGES_OWN if "-P" in options else set()
+        differ -= {name for name in differ if name not in env or name == "TMPDIR"} if options == _ALONE else set()
         odd = {name for name in differ - {"PYTHONPATH"} if not name.startswith(HARMLESS)}
         return not odd and set(env["PYTHONPATH"].split(os.pathsep)) <= set(self._paths)
 
@@ -156,7 +162,7 @@ def become(order: dict[str, Any], descriptors: list[int], channel: socket.socket
     os.environ.update(order["env"])
     sys.path[:] = [*order["path"], *always]
     module = sys.modules["__main__"] = sys.modules[order["module"]]
-    sys.argv = [str(module.__file__), *order["argv"][-NUMBERS:]]
+    sys.argv = [str(module.__file__), *order["arguments"]]
     show(order["argv"], order["env"])
     while os.getppid() != order["parent"]:
         time.sleep(0.0002)

@@ -161,9 +161,9 @@ def test_a_gloo_all_reduce_takes_the_maximum_and_charges_bus_bytes():
     import torch.distributed as dist
 
     store = dist.TCPStore("127.0.0.1", 0, 2, is_master=True, wait_for_workers=False)
-    # Both are forked from a process that has imported this module, and has not computed with threads.
+    # Both are forked from a process that has loaded torch, and has not computed with threads.
     server = multiprocessing.get_context("forkserver")
-    server.set_forkserver_preload([__name__])
+    server.set_forkserver_preload(["torch.distributed"])
     results = server.SimpleQueue()
     ranks = [server.Process(target=gang, args=(rank, store.port, results)) for rank in range(2)]
     for process in ranks:

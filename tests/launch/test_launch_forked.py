@@ -17,6 +17,7 @@ from aiperf.launch.guardian import Guardian
 from aiperf.launch.watchdog import LAUNCH_VARIABLE
 
 WORKER, JUDGE = ("-m", "aiperf.worker"), ("-P", "-m", "aiperf.worker.judge")
+PROFILED = ("-m", "aiperf.worker.standalone")
 
 
 def seen(program: tuple[str, ...], folder: Path, cpu: int) -> dict[str, Any]:
@@ -77,3 +78,7 @@ def test_a_variable_that_an_interpreter_reads_has_a_worker_started_afresh() -> N
         {"OMP_NUM_THREADS": "7"},
     ):
         assert not fits(WORKER, {**env, **odd}), odd
+    few = {"PYTHONPATH": env["PYTHONPATH"], "TMPDIR": "/elsewhere"}
+    assert fits(PROFILED, few)
+    assert not fits(WORKER, few)
+    assert not fits(PROFILED, {**few, "OMP_NUM_THREADS": "7"})

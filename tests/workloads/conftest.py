@@ -17,20 +17,8 @@ def subnormal_numbers_stay_numbers() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def threads_come_back() -> Iterator[None]:
-    """Engines and their workers compute with the threads that they are asked for."""
-    before = torch.get_num_threads() if (torch := sys.modules.get("torch")) is not None else 0
-    yield
-    if before and torch is not None:
-        torch.set_num_threads(before)
-
-
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """Threads that wait for each other's share of tiny products cost more than the products."""
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+def one_thread() -> None:
+    """Threads that wait for each other's share of tiny products cost more than the products. Engines and their workers
+    compute with the threads that they are asked for, and may leave it so."""
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_num_threads(1)

@@ -14,8 +14,6 @@ from aiperf.workloads.decoder.model import PRESETS, Decoder, Shape, draw
 from aiperf.workloads.decoder.offload import Offloaded
 from aiperf.workloads.shared.compiler_counts import compiler_counts
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 _SHAPE = Shape(layers=3, width=64, heads=4, kv_heads=2, inner=96, vocab=256)
 _PROMPT, _NEW = 21, 12
 _ROOM = _PROMPT + _NEW + 8

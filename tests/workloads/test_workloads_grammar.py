@@ -12,8 +12,6 @@ from aiperf.workloads.decoder import caches, grammar
 from aiperf.workloads.decoder.generate import choose, greedy, prefill
 from aiperf.workloads.decoder.model import PRESETS, draw
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def _walk(states: grammar.Automaton, length: int) -> str:
     drawn, state, text = random.Random(3), 0, ""

@@ -15,8 +15,6 @@ from aiperf.workloads.decoder.model import PRESETS
 from aiperf.workloads.llm import agreement
 from aiperf.workloads.llm import workload as llm
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 _SMALL = {"prompt_tokens": 12, "new_tokens": 6}
 
 

@@ -15,8 +15,6 @@ from aiperf.workloads.decoder import caches
 from aiperf.workloads.llm import beside, host_masks, requantised
 from aiperf.workloads.llm import workload as llm
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 _SMALL = {"prompt_tokens": 12, "new_tokens": 16}
 _ONCE = {"feed": "forced", "kv_bits": 8, "requantise_at": 10}
 _ROOM = caches.Room(2, 1, 2, 32, 16)

@@ -14,8 +14,6 @@ from aiperf.workloads.decoder.model import PRESETS, Spot, _qkv, _rotated, draw
 from aiperf.workloads.llm import workload as llm
 from aiperf.workloads.llm.recovery import Snapshots
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 _SHAPE = PRESETS["small"]
 _PROMPT = torch.randint(_SHAPE.vocab, (2, 40), generator=torch.Generator().manual_seed(5))
 

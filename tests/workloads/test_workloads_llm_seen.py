@@ -13,8 +13,6 @@ from aiperf.workloads.decoder.model import Decoder, Spot
 from aiperf.workloads.llm import sides
 from aiperf.workloads.llm import workload as llm
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 _WINDOW = {"window": 24}, {"window": 24, "kv": "windowed"}
 _SHORT = {"phase": "both"}, {"phase": "both", "keep_prompt": 0.5}
 _PRUNED = (

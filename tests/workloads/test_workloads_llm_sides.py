@@ -17,8 +17,6 @@ from aiperf.workloads.decoder.model import draw
 from aiperf.workloads.llm import agreement, requantised
 from aiperf.workloads.llm import workload as llm
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 _SMALL = {"prompt_tokens": 12, "new_tokens": 6}
 
 
