@@ -186,7 +186,9 @@ _REMEDIES = {
     "first_elsewhere": f"let the first iteration build what it needs, compare whole programs, {_SAY_WHY}",
     "memory_elsewhere": f"let the process itself hold it, compare whole programs, {_SAY_WHY}",
     "batches_only": f"let every step end what it begins, {_SAY_WHY}",
-    "scheduled_apart": f"leave CPUs and priorities as they are given, run with --pin none, {_SAY_WHY}",
+    "scheduled_apart": (
+        'leave CPUs and priorities as given, or run with --pin none; a Workload can say why, done_outside="..."'
+    ),
     "tolerance_used": 'say why that is near enough, check: {kind: named, ..., reason: "..."}',
     "first_run_slower": 'let each run begin without what others left, --prepare "rm -r ..."',
 }
