@@ -50,6 +50,7 @@ LONG_FUNCTIONS: dict[str, str] = {
     "workloads/memory/allocation.py alloc": KEYS,
     "workloads/model/workload.py step": KEYS,
     "workloads/quant/workload.py linear": KEYS,
+    "workloads/serve/workload.py cluster": KEYS,
     "workloads/serve/workload.py engine": KEYS,
     "workloads/startup/workload.py request": KEYS,
     "workloads/storage/workload.py read": KEYS,
