@@ -18,6 +18,8 @@ _MOST_IN_FLOATS = 1000
 """Degrees of freedom up to which floats keep the digits promised above."""
 _TINY = 1e-300
 """In place of a denominator that would be 0 (Lentz)."""
+_FAR = 40.0
+"""From it on a tail of many degrees of freedom is next to 0, and mpmath's series soon does not converge."""
 _CLOSE = 1e-7
 """Relative size of a step of Newton's after which the next would change nothing."""
 _STEPS = 200
@@ -36,7 +38,7 @@ def t_tail(t: float, df: float) -> float:
     """P(T > t) of Student's t with ``df`` > 0 degrees of freedom."""
     if not (square := t * t / df):
         return 0.5
-    if df <= _MOST_IN_FLOATS:
+    if df <= _MOST_IN_FLOATS or abs(t) >= _FAR:
         tail = _beta_share(df / 2, 0.5, 1 / (1 + square), 1 / (1 + 1 / square)) / 2
     else:
         mp = _mp()

@@ -16,6 +16,13 @@ def test_tails_of_t_agree_with_scipy_however_far_out(df) -> None:
         assert t_tail(t, df) == pytest.approx(stats.t.sf(t, df), rel=1e-9, abs=1e-290)
 
 
+@pytest.mark.parametrize("df", [1001, 1e5, 1e8])
+def test_a_tail_that_nothing_reaches_is_next_to_nothing_with_any_degrees_of_freedom(df) -> None:
+    for t in (40.0, 41.0, 100.0, 1000.0, 1e9):
+        assert t_tail(t, df) == pytest.approx(stats.t.sf(t, df), rel=1e-9, abs=1e-290)
+        assert t_tail(-t, df) == 1
+
+
 @pytest.mark.parametrize("df", DF)
 def test_quantiles_of_t_agree_with_scipy_and_undo_the_tail(df) -> None:
     for p in (0.001, 0.3, 0.5, 0.8, 0.975, 0.992, 0.99999):
