@@ -15,7 +15,7 @@ from cpu_pairs import audit
 from PIL import Image
 
 from aiperf.workloads.contract import Context, SkipSide
-from aiperf.workloads.data import jpegs
+from aiperf.workloads.data import feeds, jpegs
 
 SMALL: dict[str, Any] = {"batches": 3, "batch_size": 4, "image": [96, 128], "crop": 48, "num_workers": 0}
 BOUND = 2.55
@@ -101,7 +101,7 @@ def test_the_cpu_seconds_of_a_step_are_those_of_this_process_and_of_its_workers(
 
 def test_every_worker_tells_its_cpu_seconds() -> None:
     data = jpegs.Jpegs(count=12, shape=(96, 128), crop=48, at="sample", seed=3, workers=2)
-    loaded, end = jpegs.feeds.feed(data, jpegs.feeds.Feeding(4, 2, "process", 2, True, False))
+    loaded, end = feeds.feed(data, feeds.Feeding(4, 2, "process", 2, True, False))
     first = [data.used.clone() for _ in loaded][-1]
     list(loaded)
     assert bool((first > 0).all())
