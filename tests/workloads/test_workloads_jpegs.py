@@ -15,7 +15,7 @@ from cpu_pairs import audit
 from PIL import Image
 
 from aiperf.workloads.contract import Context, SkipSide
-from aiperf.workloads.data import jpegs
+from aiperf.workloads.data import feeds, jpegs
 
 SMALL: dict[str, Any] = {"batches": 3, "batch_size": 4, "image": [96, 128], "crop": 48, "num_workers": 0}
 BOUND = 2.55
@@ -83,6 +83,30 @@ def test_worker_processes_see_redrawn_files() -> None:
     finally:
         assert two.close is not None
         two.close()
+
+
+def test_the_cpu_seconds_of_a_step_are_those_of_this_process_and_of_its_workers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = dataset("device")
+    data.used = torch.tensor([0.25, 0.5], dtype=torch.float64)
+    clock = iter([1.0, 1.5, 7.0, 7.5])
+    monkeypatch.setattr(jpegs.time, "process_time", lambda: next(clock))
+    cpu = jpegs.HostCpu(data)
+    for _ in range(2):
+        cpu.during(lambda: None)
+    assert cpu.values() == {"host_cpu": (0.5 + 0.5 + 0.75) / 2}
+    assert cpu.values() == {"host_cpu": 0.0}
+
+
+def test_every_worker_tells_its_cpu_seconds() -> None:
+    data = jpegs.Jpegs(count=12, shape=(96, 128), crop=48, at="sample", seed=3, workers=2)
+    loaded, end = feeds.feed(data, feeds.Feeding(4, 2, "process", 2, True, False))
+    first = [data.used.clone() for _ in loaded][-1]
+    list(loaded)
+    assert bool((first > 0).all())
+    assert bool((data.used > first).all())
+    end()
 
 
 def test_more_samples_than_files_are_the_same_cut_elsewhere() -> None:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import importlib
 import io
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, get_worker_info
 
 from aiperf.workloads.contract import Context, Outcome, SkipSide, Work, Workload
 from aiperf.workloads.data import feeds
@@ -20,6 +21,8 @@ from aiperf.workloads.data.datasets import shared_bytes
 from aiperf.workloads.data.images import MEAN, STD
 from aiperf.workloads.shared.seeded import generator
 from aiperf.workloads.shared.tried import attempt
+
+METRICS = {"jpegs": {"host_cpu": ("s", "lower")}}
 
 _DISTINCT = 64
 """JPEGs that are drawn; a longer epoch meets them again, cut elsewhere."""
@@ -57,10 +60,12 @@ def drawn_image(draw: np.random.Generator, height: int, width: int) -> Any:
 class Jpegs(Dataset[Any]):
     """JPEGs in memory that workers share, decoded and transformed sample by sample, or handed on as they are."""
 
-    def __init__(self, *, count: int, shape: tuple[int, int], crop: int, at: str, seed: int) -> None:
+    def __init__(self, *, count: int, shape: tuple[int, int], crop: int, at: str, seed: int, workers: int = 0) -> None:
         self.count, self.shape, self.crop, self.at, self.seed = count, shape, crop, at, seed
         self.content = shared_bytes(min(count, _DISTINCT), shape[0] * shape[1] * _BYTES_A_PIXEL)
         self.lengths = shared_bytes(4 * len(self.content)).view(torch.int32)
+        self.used = shared_bytes(8 * workers).view(torch.float64)
+        """CPU seconds of each worker, as it last read them."""
         self.redraw(seed)
 
     def redraw(self, seed: int) -> None:
@@ -94,6 +99,12 @@ class Jpegs(Dataset[Any]):
         return self.content[at, : int(self.lengths[at])]
 
     def __getitem__(self, index: int) -> Any:
+        found = self._made(index)
+        if (worker := get_worker_info()) is not None:
+            self.used[worker.id] = time.process_time()
+        return found
+
+    def _made(self, index: int) -> Any:
         if self.at == "device":
             return self.encoded(index), self.corner(index)
         pillow = _pillow()
@@ -104,6 +115,26 @@ class Jpegs(Dataset[Any]):
         cut = image.crop((left, top, left + width, top + height))
         small = np.asarray(cut.resize((self.crop, self.crop), pillow.Resampling.BILINEAR), dtype=np.float32)
         return torch.from_numpy((small.transpose(2, 0, 1) / np.float32(255) - MEAN) / STD)
+
+
+class HostCpu:
+    """CPU seconds of this process in its steps, all threads, and of the loader's workers."""
+
+    def __init__(self, data: Jpegs) -> None:
+        self._data, self._own, self._steps, self._workers = data, 0.0, 0, 0.0
+
+    def during(self, step: Callable[[], object]) -> None:
+        """Run a step."""
+        began = time.process_time()
+        step()
+        self._own, self._steps = self._own + time.process_time() - began, self._steps + 1
+
+    def values(self) -> dict[str, float]:
+        """The mean of a step since it was last asked for."""
+        workers = float(self._data.used.sum())
+        mean = (self._own + workers - self._workers) / max(self._steps, 1)
+        self._own, self._steps, self._workers = 0.0, 0, workers
+        return {"host_cpu": mean}
 
 
 def together(samples: list[Any]) -> Any:
@@ -209,14 +240,15 @@ def jpegs(
     ``device_and_back``: decoded there, the pixels return to the CPU for the rest and are copied again. On a GPU,
     ``products`` matrix products (4096^3, bfloat16) stand for the training step of a batch.
 
-    The files hold drawn shapes (4:2:0, 64 of them; more samples are the same cut elsewhere). Items: images; bytes: the
+    The files hold drawn shapes (4:2:0, 64 of them; more samples are the same cut elsewhere). ``host_cpu``: CPU seconds
+    of a step, those of the workers included. Items: images; bytes: the
     pixels of the batches. The named check ``pixel_distance`` is the largest root mean square difference of an image, in
     steps of 1/255.
     """
     _check(context, decode_at, (batches, batch_size, *image), crop)
     count, shape = batches * batch_size, (image[0], image[1])
     at = "sample" if decode_at == "cpu" else "device"
-    data = Jpegs(count=count, shape=shape, crop=crop, at=at, seed=context.seed)
+    data = Jpegs(count=count, shape=shape, crop=crop, at=at, seed=context.seed, workers=num_workers)
     how = feeds.Feeding(batch_size, num_workers, "process", 2, True, context.on_gpu)
     if at == "device":
         how = feeds.Feeding(batch_size, num_workers, "process", 2, True, False, together)
@@ -225,7 +257,7 @@ def jpegs(
     feeds.require_shared_memory(how, pixels.nbytes // batches)
     arrive = _arriving(context, decode_at, data, crop)
     loaded, end = feeds.feed(data, how)
-    train = _training(context, products)
+    train, cpu = _training(context, products), HostCpu(data)
 
     def step() -> None:
         first = 0
@@ -236,11 +268,12 @@ def jpegs(
             train()
 
     return Workload(
-        step=step,
+        step=lambda: cpu.during(step),
         work=Work(bytes=float(pixels.nbytes), items=count, item="images"),
         outputs=lambda: {"pixels": pixels},
         inputs=data.inputs,
         redraw=data.redraw,
+        values=cpu.values,
         checks={"pixel_distance": pixel_distance},
         facts={"file_bytes": float(data.lengths.float().mean()), "workers": num_workers, "decoder": decode_at},
         close=end,
