@@ -16,17 +16,19 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 demo: install
 	$(BIN)/aiperf run --suite demo --no-peaks --results $(RESULTS)
 
-# Processes that share the tests: more than there are cores, since tests also wait. What judges processes by the clock is
-# marked alone: it comes last, and has the machine to itself.
-JOBS := $(shell echo $$(($$(nproc) + 2)))
+# What judges processes by the clock is marked and has the machine to itself; the rest shares it.
+ALONE = $(shell grep -rl --include='test_*.py' mark.alone tests)
+# One more than there are cores: tests also wait.
+JOBS := $(shell echo $$(($$(nproc) + 1)))
 
 test: install
-	$(BIN)/python -m pytest --processes $(JOBS) -m "not long" --durations 12
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "not long and not alone" --durations 12
+	$(BIN)/python -m pytest -m "alone and not long" $(ALONE)
 
 # Rarer simulations of statistics, the verdicts of all shipped reference runs but the small ones, and what takes long in
 # the compilers and engines of others.
 test-long: install
-	$(BIN)/python -m pytest --processes $(JOBS) -m long
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m long
 
 # Whether the check of every scenario that needs no GPU notices broken sides; takes minutes.
 test-library: install

@@ -13,7 +13,6 @@ from pathlib import Path
 import hypothesis
 import pytest
 from nursery import LOADS, Nursery
-from shared_out import pytest_addoption, pytest_runtestloop  # noqa: F401 - hooks
 
 from aiperf.host.facts import HostFacts
 from aiperf.launch import child
@@ -80,7 +79,7 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that take longest."""
+    """Begin with the files that take longest (with --no-loadscope-reorder: xdist would begin with many small tests)."""
     root = Path(__file__).resolve().parent
     places = {root / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
@@ -95,6 +94,16 @@ def pytest_sessionfinish() -> None:
     """What is left goes with the process: pytest would look through it for garbage ten times."""
     gc.freeze()
     atexit.register(gc.unfreeze)  # libraries look after that whether their objects went
+
+
+def _leave(own: int) -> None:
+    """Leave a million objects as they are, once all else is done at the end of a process whose status nobody asks."""
+    if os.getpid() == own:
+        os._exit(0)
+
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    atexit.register(_leave, os.getpid())  # what is registered first is called last
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -21,10 +21,6 @@ def found(root, name, probe, **changes):
     return next(row for row in check(root, name, **changes).findings if row.id == probe)
 
 
-OWN = 0
-"""In place of the number of the process that runs the test, which is not the one that collects it."""
-
-
 def with_gpu(name, **answers):
     nvml = recorded(name)["nvml"]
     return {**nvml, "devices": [{**device, **answers} for device in nvml["devices"]]}
@@ -120,12 +116,11 @@ def test_an_answer_of_nvml_decides(tmp_path, probe, answers, level) -> None:
 
 @pytest.mark.parametrize(
     ("there", "level"),
-    [({7: 1}, "warn"), ({7: 8, 8: OWN}, "ok"), ({7: 8, 8: 1}, "warn"), ({}, "ok")],
+    [({7: 1}, "warn"), ({7: 8, 8: os.getpid()}, "ok"), ({7: 8, 8: 1}, "warn"), ({}, "ok")],
     ids=["a stranger", "started by a child of aiperf", "started by a stranger", "gone"],
 )
 def test_processes_on_the_gpu_are_other_work_unless_aiperf_started_them(tmp_path, there, level) -> None:
-    parents = {pid: os.getpid() if parent == OWN else parent for pid, parent in there.items()}
-    files = {f"proc/{pid}/stat": f"{pid} (python) S {parent} {'0 ' * 20}\n" for pid, parent in parents.items()}
+    files = {f"proc/{pid}/stat": f"{pid} (python) S {parent} {'0 ' * 20}\n" for pid, parent in there.items()}
     nvml = with_gpu("h200-vm", nvmlDeviceGetComputeRunningProcesses=[{"pid": 7}])
     assert found(tmp_path, "h200-vm", "monitor-utilisation", nvml=nvml, files=files).level == level
 

@@ -29,6 +29,7 @@ from aiperf.protocol.messages import (
 from aiperf.records import Failure
 
 SIDES = Path(__file__).with_name("launch_sides.py")
+HERE = str(os.getpid())
 FIRST, SUMMARY = FirstIterationRequest("after"), SummaryRequest("after")
 LOAD = LoadRequest((), (), device="cpu", open_gpu=False)
 READY = 'os.write(write, b\'{"type": "ReadyReply"}\\n\')\n'
