@@ -37,7 +37,8 @@ JUDGES_OWN = {"MKL_NUM_THREADS", "OMP_NUM_THREADS"}
 _ALONE = ("-m", "aiperf.worker.standalone")
 """What runs under a profiler, in an environment of which little is left. It needs torch to trace itself."""
 LOADS = "TEST_WORKERS_LOAD"
-"""A variable that tests set whose workers all load a library that takes long: its name."""
+"""A variable that tests set whose workers all load one of these, which take long."""
+LIBRARIES = ("", "torch.distributed", "aiohttp")
 _LONGEST = 1 << 17
 _LINE, _ROOM = 300, 1 << 14
 """Characters for which there is room in the command line and in the environment, so that a worker shows its own."""
@@ -53,7 +54,7 @@ class Forked:
 
 
 class Forker:
-    """The other end of a process that forks workers, which has imported ``library`` besides."""
+    """The other end of a process that forks workers, which has imported ``library`` besides when it is asked first."""
 
     def __init__(self, env: Mapping[str, str], library: str) -> None:
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -85,7 +86,8 @@ class Nursery:
     def __init__(self, root: Path) -> None:
         self._paths = [str(root), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
         self._env = {**os.environ, "PYTHONPATH": os.pathsep.join(self._paths), "OPENBLAS_NUM_THREADS": "1"}
-        self._forkers = {"": Forker(self._env, "")}
+        # All at once: tests count the processes that are there before and after.
+        self._forkers = {library: Forker(self._env, library) for library in LIBRARIES}
 
     def close(self) -> None:
         """End the processes."""
@@ -113,9 +115,7 @@ class Nursery:
             }
             library = env.get(LOADS, "")
             if options == _ALONE:
-                library = "torch.profiler" if json.loads(Path(argv[-1]).read_bytes()).get("trace") else ""
-            if library not in self._forkers:
-                self._forkers[library] = Forker(self._env, library)
+                library = "torch.distributed" if json.loads(Path(argv[-1]).read_bytes()).get("trace") else ""
             forker = self._forkers[library]
             return Forked(argv, forker.ask(order, [file if isinstance(file, int) else file.fileno() for file in sent]))
 
@@ -130,6 +130,8 @@ class Nursery:
 
 def serve(channel: socket.socket, library: str) -> None:
     """Fork as often as asked; returns in the process that nothing is asked any more, and exits in the others."""
+    if library and not channel.recv(1, socket.MSG_PEEK):
+        return
     for module in (*PROGRAMS.values(), *filter(None, [library])):
         importlib.import_module(module)
     own = len(os.environ["PYTHONPATH"].split(os.pathsep))
