@@ -12,7 +12,7 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 NOT_THERE = re.compile(
-    r"(aiohttp|torch|functorch|triton|cupy|kvikio|pandas|pyarrow|scipy|nvidia(?!_ml))", re.IGNORECASE
+    r"(aiohttp|pil(?!\w)|torch|functorch|triton|cupy|kvikio|pandas|pillow|pyarrow|scipy|nvidia(?!_ml))", re.IGNORECASE
 )
 
 

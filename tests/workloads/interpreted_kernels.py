@@ -111,7 +111,7 @@ def install(guard: Guard) -> None:
             builtins[package] = [name for name, member in getmembers(package) if tl.core.is_builtin(member)]
         return [(name, getattr(package, name)) for name in builtins[package]]
 
-    # Whether whole numbers overflow is computed at each operation, a fifth of all time, and asserted only in debugging.
+    # Whether whole numbers overflow is computed at each operation, a fifth of all time; only debugging asserts it.
     assert not interpreter.interpreter_builder.options.debug
     interpreter.interpreter_builder.options = replace(interpreter.interpreter_builder.options, sanitize_overflow=False)
     interpreter.inspect = SimpleNamespace(**vars(inspect) | {"getmembers": builtin_members})
@@ -276,6 +276,13 @@ def attend(
     return error(found, truth, slack=1e-5 if given == torch.float32 else 2**-6)
 
 
+def over_latents(*, heads: int, kv_len: int, dtype: str, splits: int = 1) -> float:
+    """Latent attention by the kernel, as the workload sets it up."""
+    params: dict[str, Any] = {"batch": 2, "heads": heads, "latent_dim": 32, "rope_dim": 16, "kv_len": kv_len}
+    params |= {"page_tokens": 4, "block_h": 16, "block_kv": 16, "splits": splits, "dtype": dtype, "backend": "triton"}
+    return workload(function="attention.latent", params=params, slack=1e-5 if dtype == "float32" else 2**-6)
+
+
 def few_bits(*, shape: list[int], activations: str = "fp8") -> float:
     """Activations in fp8 or as computed times 4-bit weights, held against the numbers that the codes stand for."""
     m, n, k = shape
@@ -291,6 +298,14 @@ def operator(*, transparent: bool, n: int, block: int) -> float:
     """The registered addition, called as it is: no compiler around it."""
     a, b = normal(n, dtype=torch.float32, seed=1), normal(n, dtype=torch.float32, seed=2)
     return error(elementwise.registered_add(transparent, block)(a, b), a.double() + b.double())
+
+
+def gate(*, rows: int, cols: int) -> float:
+    """The registered router, called as it is, over rows that fill no block."""
+    x = torch.empty(rows, cols)
+    ops.drawn(ops.OPERATIONS["top_k_gate"].inputs["x"], x, {}, seed=5, name="x")
+    wanted = ops.OPERATIONS["top_k_gate"].make(1, x.numel())(x.double())
+    return max(error(*pair) for pair in zip(elementwise.registered_gate()(x), wanted, strict=True))
 
 
 @gemm.jit
@@ -312,7 +327,9 @@ def copy(*, fault: str) -> float:
     return error(out[:12], x[:12].double())
 
 
-KINDS = {f.__name__: f for f in (workload, launch, product, order, attend, few_bits, operator, copy)}
+KINDS = {
+    f.__name__: f for f in (workload, launch, product, order, attend, over_latents, few_bits, operator, gate, copy)
+}
 
 
 def outcome(guard: Guard, kind: str, params: dict[str, Any]) -> dict[str, Any]:
