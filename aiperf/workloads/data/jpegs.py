@@ -241,9 +241,8 @@ def jpegs(
     ``products`` matrix products (4096^3, bfloat16) stand for the training step of a batch.
 
     The files hold drawn shapes (4:2:0, 64 of them; more samples are the same cut elsewhere). ``host_cpu``: CPU seconds
-    of a step, those of the workers included. Items: images; bytes: the
-    pixels of the batches. The named check ``pixel_distance`` is the largest root mean square difference of an image, in
-    steps of 1/255.
+    of a step, those of the workers included. Items: images; bytes: the pixels of the batches. The named check
+    ``pixel_distance`` is the largest root mean square difference of an image, in steps of 1/255.
     """
     _check(context, decode_at, (batches, batch_size, *image), crop)
     count, shape = batches * batch_size, (image[0], image[1])

@@ -23,6 +23,9 @@ from aiperf.workloads.llm.pressed import GrowingKv
 from aiperf.workloads.llm.requantised import ChangedOnce, RequantisedKv
 from aiperf.workloads.shared.seeded import torch_dtype
 
+FIXED = ("static", "offloaded_static")
+"""Values of ``kv`` whose caches stay at their addresses, as a graph needs them."""
+
 
 @dataclass
 class Group:

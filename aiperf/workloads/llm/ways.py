@@ -14,7 +14,7 @@ import torch
 from aiperf.workloads.decoder import caches, generate, grammar, precision, shallow, speculation
 from aiperf.workloads.decoder.model import Decoder
 from aiperf.workloads.llm import trees
-from aiperf.workloads.llm.group import Group, make_cache
+from aiperf.workloads.llm.group import FIXED, Group, make_cache
 from aiperf.workloads.llm.host_masks import HostMasks
 from aiperf.workloads.llm.recovery import Interrupted
 from aiperf.workloads.llm.requantised import KeptIn
@@ -41,7 +41,7 @@ class Ways:
         self._make_shallow(prompts, forced)
         if asked.precision != "same":
             self._round(prompts, forced)
-        elif "static" in asked.kv:
+        elif asked.kv in FIXED:
             self._through = self._every(model)
         self._interrupted: Interrupted | None = None
         if asked.lost_after:
@@ -120,7 +120,7 @@ class Ways:
 
     def _every(self, model: Decoder) -> list[precision.Forward]:
         """The model for each group, in steps of its own where the cache allows a graph, compiled where asked."""
-        return [*self._steppers(model)] if "static" in self._asked.kv else [model] * len(self._groups)
+        return [*self._steppers(model)] if self._asked.kv in FIXED else [model] * len(self._groups)
 
     def _steppers(self, model: Decoder) -> list[generate.Stepper]:
         steppers, compiled = [], self._asked.compile == "layer"

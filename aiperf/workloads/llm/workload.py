@@ -12,6 +12,7 @@ from aiperf.workloads.contract import Context, SkipSide, Work, Workload
 from aiperf.workloads.decoder.model import PRESETS
 from aiperf.workloads.decoder.pruned import computed_tokens, kept_tokens
 from aiperf.workloads.llm.agreement import disagreement, rounded_disagreement, same_tokens, same_when_rounded
+from aiperf.workloads.llm.group import FIXED
 from aiperf.workloads.llm.pressed import FEW
 from aiperf.workloads.llm.seen import as_seen
 from aiperf.workloads.llm.sides import Generation
@@ -184,7 +185,7 @@ def _check(asked: SimpleNamespace) -> None:
     if asked.feed == "forced" and (asked.kv == "none" or asked.phase == "prefill"):
         raise ValueError("feed forced needs new tokens and a cache")
     _check_prompt(asked)
-    if asked.decoding and (asked.phase != "prefill" or asked.sequences > 1 or "static" in asked.kv):
+    if asked.decoding and (asked.phase != "prefill" or asked.sequences > 1 or asked.kv in FIXED):
         raise ValueError("decoding needs phase prefill, one sequence and no static kv")
     if asked.decoding_in == "same_pass" and (
         not asked.decoding or asked.kv == "none" or asked.context_from != "prefill"
@@ -192,7 +193,7 @@ def _check(asked: SimpleNamespace) -> None:
         raise ValueError("decoding_in same_pass needs decoding, a cache, and a prompt that is computed")
     if asked.prefill_chunk and asked.kv in ("none", "offloaded_static"):
         raise ValueError("prefill_chunk needs a cache that takes a prompt in pieces")
-    special = asked.precision != "same" or asked.depth != "full" or asked.acceptance or "static" in asked.kv
+    special = asked.precision != "same" or asked.depth != "full" or asked.acceptance or asked.kv in FIXED
     if asked.weights == "host" and special:
         raise ValueError("weights host needs precision same, depth full, no acceptance and no static kv")
     _check_fixed(asked)
@@ -207,9 +208,9 @@ def _check_fixed(asked: SimpleNamespace) -> None:
     """Caches that stay where they are, and what needs one."""
     if asked.kv == "offloaded_static" and (asked.phase == "prefill" or asked.host_fetch != "ahead"):
         raise ValueError("kv offloaded_static needs new tokens and host_fetch ahead")
-    if asked.graph != "none" and "static" not in asked.kv:
+    if asked.graph != "none" and asked.kv not in FIXED:
         raise ValueError("graph needs kv static: a graph reads and writes the same addresses each time")
-    if asked.compile != "none" and ("static" not in asked.kv or asked.phase == "prefill"):
+    if asked.compile != "none" and (asked.kv not in FIXED or asked.phase == "prefill"):
         raise ValueError(
             "compile needs kv static and new tokens: in other caches a layer meets another shape at each token, and "
             "would be compiled again"
@@ -305,7 +306,7 @@ def _check_ways(asked: SimpleNamespace) -> None:
     if asked.depth == "exit" and (asked.draft_from != "first" or not 0 <= asked.exit_share <= 1):
         raise ValueError("depth exit needs draft_from first and an exit_share from 0 to 1")
     if asked.constraint != "none" and (
-        asked.speculation != "none" or asked.feed != "greedy" or (asked.kv == "none" or "static" in asked.kv)
+        asked.speculation != "none" or asked.feed != "greedy" or (asked.kv == "none" or asked.kv in FIXED)
     ):
         raise ValueError("constraint needs feed greedy, no speculation, and kv contiguous, paged or windowed")
     if asked.mask_when == "after_pass" and asked.constraint != "host_table":
