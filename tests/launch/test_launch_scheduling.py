@@ -7,6 +7,7 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -237,6 +238,15 @@ def test_of_many_threads_every_one_is_looked_at_in_some_turn() -> None:
         assert found == [0, 0, 1]
 
 
+def halt(pid: int, child: int) -> None:
+    """Stop a program with its child; both have stopped afterwards, which takes a moment on a busy host."""
+    os.killpg(pid, signal.SIGSTOP)
+    until = time.monotonic() + 5
+    while {scheduling._state(each) for each in (pid, child)} != {"T"}:
+        assert time.monotonic() < until
+        time.sleep(0.001)
+
+
 def test_processes_that_a_side_has_started_are_looked_at_as_its_threads_are() -> None:
     with running(CHILD) as (pid, line):
         own, child = {"before": (pid,), "after": ()}, int(line)
@@ -244,7 +254,7 @@ def test_processes_that_a_side_has_started_are_looked_at_as_its_threads_are() ->
         for watch in (harmed, harms_itself):
             watch.join("before", {pid, child})
             watch.join("after", {pid, child})
-        os.killpg(pid, signal.SIGSTOP)
+        halt(pid, child)
         harmed.stopped("before")
         lowered(child)
         harmed.look(after="after")
@@ -252,7 +262,7 @@ def test_processes_that_a_side_has_started_are_looked_at_as_its_threads_are() ->
         assert [check.sides for check in harmed.checks] == [("after", "before")]
         lowered(child)
         os.killpg(pid, signal.SIGCONT)
-        os.killpg(pid, signal.SIGSTOP)
+        halt(pid, child)
         harms_itself.stopped("before")
         assert [(i.kind, i.side) for i in harms_itself.incidents] == [("priority", "before")]
 
