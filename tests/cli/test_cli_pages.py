@@ -137,6 +137,8 @@ def test_a_command_of_the_pages_runs(
     if command.startswith("survey"):
         survey_in_small(monkeypatch)
         monkeypatch.setenv(LOADS, "torch.distributed")
+    if command.startswith("clean"):  # not the caches of whoever runs the tests, nor of other tests
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     user = User(tmp_path if command.startswith("new ") else folder)
     words = argv(command)
     words[-1] = {"new NAME": "another", "show NAME": "./tiny.yaml"}.get(command, words[-1])
