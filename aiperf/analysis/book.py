@@ -134,11 +134,6 @@ def missing(answered: Iterable[Answered]) -> tuple[Answered, ...]:
     return tuple(a for a in answered if a.row.wanted and not a.scenarios)
 
 
-def waiting(answered: Iterable[Answered]) -> tuple[Answered, ...]:
-    """Rows without a scenario that must have one as soon as their family of workloads exists."""
-    return tuple(a for a in answered if a.row.waiting and not a.scenarios)
-
-
 def unmeasured(answered: Iterable[Answered]) -> tuple[Answered, ...]:
     """Rows that must have a scenario, have one, and are answered by no record."""
     return tuple(a for a in answered if a.row.wanted and a.scenarios and a.best is None and not a.row.impossible)

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from aiperf.analysis.book import answer_rows, missing, unknown_rows, unmeasured, waiting
+from aiperf.analysis.book import answer_rows, missing, unknown_rows, unmeasured
 from aiperf.cli.options import DEFAULT_RESULTS, ResultsOption, with_format
 from aiperf.cli.output import HtmlOption, refuse_page_in, write_page
 from aiperf.host.fingerprint import fingerprint
@@ -57,14 +57,14 @@ def book(
     cited = cited_rows(host, results=results, wanted=() if only_missing else {row.chapter for row in rows})
     measured, damaged = newest_measured(results, host_id=fingerprint(host)[0])
     answered = answer_rows(rows, cited, measured)
-    later, unread = waiting(answered), unmeasured(answered)
+    unread = unmeasured(answered)
     answered = missing(answered) if only_missing else answered
     if html:
         where = ", ".join(gpu.name for gpu in host.gpus) or f"{host.cpu_model}, no GPU"
         path = Path(output) if output else results / "book.html"
         write_page(path, render_book(answered, host=where), form, fresh=not output)
     else:
-        page = missing_page(answered, waiting=later, unmeasured=unread, chapters=asked) if only_missing else None
+        page = missing_page(answered, unmeasured=unread, chapters=asked) if only_missing else None
         print_in(form, book_view(answered, page=page, summary=not (chapters or every)))
     for scenario, row_id in unknown_rows(load_book(), cited):
         print(f"{scenario} cites {row_id}, which is not in the book's catalogue.", file=sys.stderr)

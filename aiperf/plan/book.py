@@ -23,8 +23,6 @@ count or a model. illustrative: the book's own word for its tables, and every fi
 Weight = Literal["core", "useful", "marginal"]
 WEIGHTS: tuple[str, ...] = get_args(Weight)
 APPENDIX = "app"
-LATER_FAMILIES: tuple[str, ...] = ()
-"""Families of workloads that do not exist yet."""
 _WANTED_WEIGHTS = ("core", "useful")
 _LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -94,15 +92,6 @@ class BookRow:
     @property
     def wanted(self) -> bool:
         """Whether a scenario must exist: a core or useful row of any chapter that can run somewhere."""
-        return self._due and self.family not in LATER_FAMILIES
-
-    @property
-    def waiting(self) -> bool:
-        """Whether a scenario would have to exist if its family of workloads did."""
-        return self._due and self.family in LATER_FAMILIES
-
-    @property
-    def _due(self) -> bool:
         return self.weight in _WANTED_WEIGHTS and not self.not_runnable
 
 

@@ -13,7 +13,6 @@ from aiperf.analysis.book import (
     missing,
     unknown_rows,
     unmeasured,
-    waiting,
 )
 from aiperf.plan.book import BookRow, Claim
 from aiperf.plan.cited import Cited
@@ -317,18 +316,10 @@ def test_a_cost_that_the_scenario_expects_is_said_to_be_one() -> None:
     assert (answered.answer, answered.why) == ("reproduced", "Costs time, as the scenario expects.")
 
 
-def test_a_row_whose_family_comes_later_waits_and_is_not_missing(monkeypatch) -> None:
-    monkeypatch.setattr("aiperf.plan.book.LATER_FAMILIES", ("parallel.forward",))
-    rows = [
-        row("ch07/a"),
-        row("ch07/later", family="parallel.forward"),
-        row("ch16/b", family="parallel.forward", weight="marginal"),
-    ]
-    answered = answer_rows(rows, [], [])
+def test_a_row_is_missing_if_it_is_wanted_and_no_scenario_cites_it() -> None:
+    rows = [row("ch07/a"), row("ch07/cited"), row("ch16/b", weight="marginal")]
+    answered = answer_rows(rows, [Cited("s", ("ch07/cited",))], [])
     assert [a.row.id for a in missing(answered)] == ["ch07/a"]
-    assert [a.row.id for a in waiting(answered)] == ["ch07/later"]
-    covered = answer_rows(rows, [Cited("s", ("ch07/later",))], [])
-    assert waiting(covered) == ()
 
 
 def test_an_inconclusive_result_refutes_only_a_claim_above_its_whole_interval_and_the_legend_says_so() -> None:

@@ -89,14 +89,6 @@ def test_the_rows_that_must_have_a_scenario_are_core_or_useful_and_can_run() -> 
     assert not any(row.not_runnable for row in wanted)
 
 
-def test_a_row_whose_family_comes_later_waits_and_is_not_wanted(monkeypatch) -> None:
-    monkeypatch.setattr(book, "LATER_FAMILIES", ("parallel.forward",))
-    waiting = [row for row in load_book() if row.waiting]
-    assert len(waiting) == 13
-    assert {row.family for row in waiting} == {"parallel.forward"}
-    assert not any(row.wanted for row in waiting)
-
-
 def test_a_row_is_read_with_its_claim_as_a_number_or_a_range_and_its_figures(own_book) -> None:
     figures = ", figures: [{name: time, unit: ms, before: 3, after: 1-2, label: measured}]"
     own_book(ROW % (", speedup: {times: 2-3, label: published, hardware: a GPU}" + figures))
@@ -145,9 +137,7 @@ def test_a_chapter_or_row_that_is_not_there() -> None:
     assert find_row("ch07/no-such-row") is None
 
 
-def test_little_weight_a_later_family_and_a_reason_not_to_run_make_a_row_unwanted(monkeypatch) -> None:
-    monkeypatch.setattr(book, "LATER_FAMILIES", ("parallel.forward",))
-
+def test_little_weight_and_a_reason_not_to_run_make_a_row_unwanted() -> None:
     def row(**changes) -> BookRow:
         given = {"id": "ch14/a", "weight": "core", "lane": "cpu", "family": "tensor.op", "not_runnable": ""} | changes
         texts = dict.fromkeys(("section", "before", "after", "mechanism", "correctness"), "x")
@@ -156,9 +146,5 @@ def test_little_weight_a_later_family_and_a_reason_not_to_run_make_a_row_unwante
     assert row().wanted
     for changes in ({"id": "app/a"}, {"id": "ch15/a"}, {"weight": "useful"}, {"lane": "gpu2"}):
         assert row(**changes).wanted
-    for changes in (
-        {"weight": "marginal"},
-        {"family": "parallel.forward"},
-        {"not_runnable": "no"},
-    ):
+    for changes in ({"weight": "marginal"}, {"not_runnable": "no"}):
         assert not row(**changes).wanted

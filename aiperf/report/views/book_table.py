@@ -106,25 +106,18 @@ def totals_lines(answered: Sequence[Answered], *, width: int) -> list[Line]:
 
 
 def missing_page(
-    rows: Sequence[Answered],
-    *,
-    waiting: Sequence[Answered] = (),
-    unmeasured: Sequence[Answered] = (),
-    chapters: Sequence[str] = (),
+    rows: Sequence[Answered], *, unmeasured: Sequence[Answered] = (), chapters: Sequence[str] = ()
 ) -> Page:
-    """The rows that must have a scenario and have none, those ``waiting`` for a family, and how many scenarios have
-    been ``unmeasured`` so far; of these ``chapters`` only."""
+    """The rows that must have a scenario and have none, and those whose scenario is ``unmeasured`` so far; of these
+    ``chapters`` only."""
     said = []
-    if waiting:
-        many = f"{len(waiting)} more wait{'s'[: len(waiting) == 1]}"
-        said.append(f"{many} for families of workloads that come later: {_ids(waiting)}.")
     if unmeasured:
         many = f"{len(unmeasured)} {'have' if len(unmeasured) > 1 else 'has'} a scenario"
         said.append(f"{many} that was not measured yet, here or in results/reference: {_ids(unmeasured)}.")
     if not rows:
         asked = f"of {', '.join(chapters)} " if chapters else ""
         every = f"Every core or useful row {asked}that can run has a scenario"
-        said = [f"{every}{' where its workloads exist' if waiting else ''}.", *said]
+        said = [f"{every}.", *said]
         return [[Sentences(said)]]
     cells = [(a.row.id, a.row.lane, a.row.family, f"{a.row.before}, against {a.row.after}") for a in rows]
     said = [f"{counted(len(rows), 'core or useful row')} without a scenario.", *said]
