@@ -167,7 +167,7 @@ class Generation:
         elif beside is not None and self.asked.decoding_in == "same_pass":
             logits = beside.prefill_beside(prompts, group.cache, chunk=chunk)
         else:
-            between = None if beside is None else beside.round
+            between = generate.nothing if beside is None else beside.round
             logits = generate.prefill(self.model, prompts, group.cache, chunk=chunk, between=between)
         group.first = generate.choose(logits)[0]
         self.times.first()
