@@ -45,6 +45,24 @@ def job(repo, tmp_path_factory):  # noqa: F811
     return runs
 
 
+def test_a_failed_case_fails_the_job_and_the_next_push_updates_its_comment(job) -> None:
+    with forge(others=2) as server:
+        job.user.write("loop.py", "raise SystemExit(3)\n")
+        steps = job(server, arguments="--precision wide.yaml --no-peaks")
+        assert (steps["Measure"].code, steps["Comment"].code) == (5, 0), steps["Measure"].out
+        assert len(server.comments) == 3
+        assert server.comments[-1]["body"].count("exit code 5") == 1
+
+        git(job.user, "checkout", "loop.py")
+        job.user.write("docs/page.md", "better words\n")
+        steps = job(server)
+        assert (steps["Measure"].code, steps["Comment"].code) == (0, 0), steps["Measure"].out
+        assert len(server.comments) == 3
+        assert "no code changed between base and head" in server.comments[-1]["body"]
+        assert server.asked[-1][0] == "PATCH"
+
+
+@pytest.mark.long
 def test_a_regression_fails_the_job_and_the_next_push_updates_its_comment(job) -> None:
     with forge(others=2) as server:
         job.user.write("loop.py", LOOP.format(turns=400_000))

@@ -128,6 +128,7 @@ def with_client(user: User, name: str, *, before: str = "", after: str = "") -> 
     return path
 
 
+@pytest.mark.long
 def test_another_client_loads_both_servers_and_every_pair_says_whose_the_times_are(marked: User) -> None:
     done = marked.runs(with_client(marked, "foreign"))
     record = marked.record("foreign")
@@ -148,6 +149,7 @@ def test_another_client_loads_both_servers_and_every_pair_says_whose_the_times_a
         assert "counted_from schedule" in shown
 
 
+@pytest.mark.long
 def test_sides_whose_times_count_from_different_moments_have_no_verdict_but_on_the_time_between_tokens(
     user: User,
 ) -> None:

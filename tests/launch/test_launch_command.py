@@ -66,7 +66,7 @@ def _nothing_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 
 @pytest.mark.parametrize("plan", [QUEUED, SLICED], ids=["queued", "sliced"])
 def test_a_pair_holds_the_runs_of_both_sides(plan: CommandPlan) -> None:
-    pair = measure(case(program("spin_known.py", "6000000"), program("spin_known.py", "3000000")), plan)
+    pair = measure(case(program("spin_known.py", "600000"), program("spin_known.py", "300000")), plan)
     assert isinstance(pair, Pair)
     assert Counter(s.side for s in pair.samples) == {"before": 2, "after": 2}
     assert [run.side for run in pair.runs] == ["before", "after"]
