@@ -179,7 +179,7 @@ def test_by_the_seconds_of_the_survey_that_is_shipped_64_nodes_take_under_15_min
     rows = json.loads(user.types("survey", "--plan", "64", "--from", str(file), "--json").out)
     assert rows[0]["seconds"] < 15 * 60
     said = [format_duration(row["seconds"]) for row in rows]
-    assert f"64 nodes take {said[0]}, 256 {said[2]}" in (root / "docs" / "nodes.md").read_text()
+    assert f"64 nodes take {said[0]} and 256 take {said[2]}" in (root / "docs" / "nodes.md").read_text()
 
 
 @pytest.mark.parametrize(
