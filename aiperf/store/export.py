@@ -62,7 +62,7 @@ def choose_runs(names: Sequence[str], *, every: bool, results: Path) -> tuple[tu
         try:
             opened.append(open_run(folder, results=results))
         except UserError as error:
-            problems.append(f"{folder}: {error.faults[0].what} passed over")
+            problems.append(f"{folder}: {error.faults[0].what} ignored")
     if not opened and not problems:
         raise usage(f"no run is stored in {results}.", "Measure something first: aiperf run NAME.")
     return tuple(opened), tuple(problems)
@@ -124,7 +124,7 @@ def _cases(run: StoredRun, needs: str, problems: dict[str, None]) -> Iterator[Li
             try:
                 entry = replace(entry, pairs=read_pairs(run, entry))
             except UserError as error:
-                problems[f"{error.faults[0].where}: {error.faults[0].what} passed over"] = None
+                problems[f"{error.faults[0].where}: {error.faults[0].what} ignored"] = None
                 continue
         void = tuple(slot for slot, pair in enumerate(entry.pairs) if pair.void)
         yield Light(entry, len(entry.pairs), void)

@@ -36,7 +36,7 @@ class Damaged:
         if self.path.name == RUN_FILE:
             lost = "the run's own record is damaged, its host, settings and end are unknown"
             return f"{self.path} {self.reason}: {lost}"
-        return f"{self.path} {self.reason}; passed over"
+        return f"{self.path} {self.reason}; ignored"
 
     @classmethod
     def by(cls, error: CorruptRecord | UserError | OSError, path: Path) -> Damaged:
@@ -149,7 +149,7 @@ def read_case(run: StoredRun, name: str) -> CaseRecord:
         raise usage(f'"{name}" has {len(found)} cases in {run.folder}.', f"Name one of: {ids}.")
     ids_known = [r.case.id for r in records]
     near = difflib.get_close_matches(name, ids_known, n=3, cutoff=0.4)
-    lost = f" {len(damaged)} damaged record(s) were passed over." if damaged else ""
+    lost = f" {len(damaged)} damaged record(s) were ignored." if damaged else ""
     raise usage(f'no case "{name}" in {run.folder}.{lost}', _held(ids_known, near))
 
 

@@ -95,7 +95,7 @@ def test_all_mistakes_of_all_files_come_at_once_in_order(here, user) -> None:
         (("comment", "nosuch.md"), "nosuch.md cannot be read: No such file or directory.\n"),
         (("run", "tiny.yaml", "--format", "pdf"), "markdown"),
         (("run", "tiny.yaml", "--colour"), "--colour"),
-        (("rnu",), '"rnu" is not a command of aiperf.\n  Did you mean run?'),
+        (("rnu",), '"rnu" is not an aiperf command.\n  Did you mean run?'),
     ],
     ids=" ".join,
 )

@@ -60,7 +60,7 @@ def test_a_merge_request_of_gitlab_gets_a_note(here, user, monkeypatch, pull) ->
 def test_a_push_has_nothing_to_comment(here, pull) -> None:
     pull("http://127.0.0.1:1", event={"ref": "refs/heads/main"})
     done = here("comment", "summary.md")
-    assert (done.code, done.out) == (0, "this job is about no pull or merge request: nothing to comment\n")
+    assert (done.code, done.out) == (0, "this job does not belong to a pull or merge request: nothing to comment on\n")
 
 
 def test_a_token_without_the_right_is_said_with_what_to_give_it(here, pull) -> None:

@@ -131,7 +131,7 @@ def test_a_gate_file_with_three_faults_prints_all_three(user, here):
 @pytest.mark.parametrize(
     ("argv", "told"),
     [
-        ((), "there is no scenario to gate.\n  For example: aiperf gate ./mine.yaml --against origin/main"),
+        ((), "no scenario to gate.\n  For example: aiperf gate ./mine.yaml --against origin/main"),
         (("./tiny.yaml", "--against", "main", "--baseline", "b.json"), "cannot be combined with --against"),
         (("./tiny.yaml", "--absolute"), "needs a baseline"),
         (("./tiny.yaml", "--baseline", "b.json"), "there is no such baseline"),

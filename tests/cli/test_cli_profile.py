@@ -202,7 +202,7 @@ def test_a_trace_without_our_ranges_says_so_and_is_read_by_the_names_given(here)
         (("--import", "tiny.yaml"), "does not end as a report does"),
         (("--import", "torn.sqlite"), "not an nsys export"),
         (("--import", "torn.json"), "not a torch.profiler trace"),
-        (("--html", "--import", "torn.json"), "a page belongs to a run"),
+        (("--html", "--import", "torn.json"), "works only for a run"),
         (("--range", "a@", "--import", "torn.json"), "does not name a range"),
         (("tiny.yaml", "--timeout", "0s"), "not a duration above zero"),
     ],

@@ -115,8 +115,8 @@ def test_a_run_that_may_still_go_on_says_so_and_calls_nothing_ended() -> None:
 
 
 def test_damaged_records_are_named_and_no_planned_case_is_called_unbegun_then() -> None:
-    found = read(make_run(planned=("tiny",)), [], warnings=["cases/tiny.json is not JSON; passed over"])
-    assert "Warning: cases/tiny.json is not JSON; passed over" in found.text
+    found = read(make_run(planned=("tiny",)), [], warnings=["cases/tiny.json is not JSON; ignored"])
+    assert "Warning: cases/tiny.json is not JSON; ignored" in found.text
     assert found.cases[0][10] == "no readable record"
 
 
