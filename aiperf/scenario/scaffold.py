@@ -127,7 +127,7 @@ def scaffold(name: str, folder: Path, *, full: bool = False) -> list[Path]:
     texts = {folder / f"{stem}.yaml": scenario, folder / f"{stem}.py": code}
     taken = [p for p in texts if p.exists()]
     if taken:
-        raise UserError([Fault(str(p), "exists already.", "Choose another name; nothing was written.") for p in taken])
+        raise UserError([Fault(str(p), "already exists.", "Choose another name; nothing was written.") for p in taken])
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for path, text in texts.items():

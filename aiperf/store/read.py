@@ -223,7 +223,7 @@ def _last_measured(runs: Sequence[Path]) -> Path:
             imported = False
         if not imported:
             return folder
-    what = f"{runs[-1].parent} holds imported runs only: none is the latest that was measured."
+    what = f"{runs[-1].parent} has only imported runs, so latest names none."
     raise usage(what, f"Name one: {', '.join(p.name for p in runs[-3:])}.")
 
 
@@ -238,8 +238,8 @@ def _locate(name: str, results: Path) -> Path:
     if len(begun) == 1:
         return begun[0]
     if ".py:" in name:
-        hint = "In Python: from aiperf import compare; from the shell: aiperf new NAME makes a pair to run."
-        raise usage(f'"{name}" names a function, and stored runs are taken here.', hint)
+        hint = "In Python: from aiperf import compare; in the shell, aiperf new NAME creates a pair to run."
+        raise usage(f'"{name}" names a function, but a stored run is needed here.', hint)
     if not runs:
         raise usage(f"no run is stored in {results}.", "Measure something first: aiperf run NAME.")
     if begun:

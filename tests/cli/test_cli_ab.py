@@ -197,8 +197,8 @@ def test_a_preparation_that_fails_is_a_failed_case(user) -> None:
 @pytest.mark.parametrize(
     ("argv", "told"),
     [
-        ((), "compares programs, and none is given."),
-        (("true",), "compares programs, and one is given."),
+        ((), "needs two or more programs, but got none."),
+        (("true",), "needs two or more programs, but got one."),
         (("true", "true", "--prepare", "a", "--prepare", "b", "--prepare", "c"), "--prepare: is given 3 times for 2"),
         (("true", "true", "--shell", "nosuchshell"), '--shell: program "nosuchshell" not found.'),
         (("true", "true", "--prepare", "a", "--columns", "energy"), "--prepare: cannot be combined with --columns"),
@@ -265,13 +265,13 @@ def test_runs_of_different_programs_have_histories_of_their_own(user) -> None:
     assert user.types("ab", "true", "true", "--resume", "latest", *fast).code == 0
     assert user.only_record()["case"]["id"] == "ab"
     other = user.types("ab", "true", "true", "--name", "other", "--resume", "latest", *fast)
-    assert (other.code, "asked otherwise (id)" in other.err) == (2, True)
+    assert (other.code, "used other options (id)" in other.err) == (2, True)
 
 
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("a/b", '"a/b" cannot name a case.'),
+        ("a/b", '"a/b" is not a valid case name.'),
         ("ü", "cannot name"),
         ("4k-pages-vs-transparent-huge-pages", "a scenario's name"),
     ],

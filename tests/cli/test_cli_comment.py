@@ -76,7 +76,7 @@ def test_a_token_without_the_right_is_said_with_what_to_give_it(here, pull) -> N
     ("argv", "url", "said"),
     [
         (("nowhere.md",), "http://127.0.0.1:1", "--summary FILE"),
-        (("summary.md",), "http://127.0.0.1:1", "the comment could not be written"),
+        (("summary.md",), "http://127.0.0.1:1", "the comment could not be posted"),
         (("summary.md",), "", "could not be written"),
     ],
 )
@@ -99,4 +99,4 @@ def test_a_long_summary_is_cut_after_a_line_and_says_so(here, user, pull) -> Non
         assert here("comment", "summary.md").code == 0
         body = server.comments[0]["body"]
         assert len(body) < 65_536
-        assert body.endswith("The rest was cut here: the job's summary has all of it.\n")
+        assert body.endswith("The rest is cut off here: the job's summary has all of it.\n")

@@ -134,7 +134,7 @@ def test_a_gate_file_with_three_faults_prints_all_three(user, here):
         ((), "no scenario to gate.\n  For example: aiperf gate ./mine.yaml --against origin/main"),
         (("./tiny.yaml", "--against", "main", "--baseline", "b.json"), "cannot be combined with --against"),
         (("./tiny.yaml", "--absolute"), "needs a baseline"),
-        (("./tiny.yaml", "--baseline", "b.json"), "there is no such baseline"),
+        (("./tiny.yaml", "--baseline", "b.json"), "b.json: does not exist."),
         (("./tiny.yaml", "--baseline", "b.json", "--head", "x"), "cannot be combined with --head"),
         (("./tiny.yaml", "--against", "main"), "is not in a git repository"),
         (("./tiny.yaml", "--on-inconclusive", "maybe"), "(allowed: pass, warn, fail)"),

@@ -198,8 +198,8 @@ def test_a_trace_without_our_ranges_says_so_and_is_read_by_the_names_given(here)
     [
         ((), "no scenario or program given"),
         (("tiny.yaml", "--with", "vtune"), 'unknown profiler "vtune"'),
-        (("--import", "nowhere.sqlite"), "there is no such file"),
-        (("--import", "tiny.yaml"), "does not end as a report does"),
+        (("--import", "nowhere.sqlite"), "does not exist"),
+        (("--import", "tiny.yaml"), "has no known report extension"),
         (("--import", "torn.sqlite"), "not an nsys export"),
         (("--import", "torn.json"), "not a torch.profiler trace"),
         (("--html", "--import", "torn.json"), "works only for a run"),
@@ -351,7 +351,7 @@ def test_a_suite_goes_on_where_it_was_left_and_ends_in_one_table_of_its_cases(su
     done = suited.types("profile", "--suite", "./mine.yaml", "--with", "torch", "--resume", "latest")
     assert done.code == 0, done.err
     assert (suited.latest() / "profiles" / "first.json").stat().st_mtime_ns == kept
-    assert "1 of 2: first is kept as it was profiled" in done.err
+    assert "1 of 2: first is already profiled, and kept" in done.err
     assert "2 of 2: second: torch over before" in done.err
     *_, table, first, second, folder = done.out.rstrip().splitlines()
     assert table.split()[:2] == ["case", "by"]

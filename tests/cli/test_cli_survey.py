@@ -190,7 +190,7 @@ def test_by_the_seconds_of_the_survey_that_is_shipped_64_nodes_take_under_15_min
         (("--groups", "3", "--slow", "1,=0.1"), '"1,=0.1" is not NODES=SHARE.'),
         (("--groups", "3", "--slow", "1-3=0.1"), "there is no node 3 of 3."),
         (("--groups", "3", "--slow", "1-1=0.1"), '"1-1=0.1" is not NODES=SHARE.'),
-        (("--groups", "40", "--slow", "0-20=0.1"), "nodes 0 and 20 never meet."),
+        (("--groups", "40", "--slow", "0-20=0.1"), "nodes 0 and 20 are never paired."),
     ],
 )
 def test_nodes_that_there_are_not_are_told(user, more, named):

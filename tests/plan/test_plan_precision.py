@@ -65,7 +65,7 @@ def test_a_file_of_ones_own_changes_only_what_it_names(load) -> None:
         ("a: [", "is not valid YAML"),
         (b"\xff\xfe", "is not UTF-8 text"),
         ("!!python/object/apply:os.system [ls]", "tag"),
-        ("looks: [3]\nlooks: [6]", "looks is written twice, first in line 1"),
+        ("looks: [3]\nlooks: [6]", "looks appears twice, first on line 1"),
         ("looks: [3, 99999999999999999999999]", "looks"),
         ("rounds: 999999999999999999999", "rounds"),
         ("case_seconds: 1e308", "case_seconds"),

@@ -90,7 +90,7 @@ def test_an_interrupted_suite_goes_on_where_it_was_left(run: Path, tools: Tools)
     done, said = profiled(run, "torch")
     assert tools.asked == [(ONE.id, "torch"), (TWO.id, "torch")]
     assert [profile.case for profile in done] == [ONE.id, TWO.id]
-    assert said == ["1 of 2: s[n=1] is kept as it was profiled"]
+    assert said == ["1 of 2: s[n=1] is already profiled, and kept"]
 
 
 def test_a_tool_that_the_run_did_not_have_is_added_beside_what_it_had(run: Path, tools: Tools):
@@ -148,7 +148,7 @@ def test_a_tool_that_was_installed_since_is_no_longer_skipped(run: Path, tools: 
 
 def test_a_tool_that_is_still_not_here_is_left_as_it_was(run: Path, tools: Tools):
     asked, said = skipped(run, tools, now=ToolStatus("perf", False, "", "perf was not found", "Install it."))
-    assert (asked, said) == ([], ["s[n=1] is kept as it was profiled"])
+    assert (asked, said) == ([], ["s[n=1] is already profiled, and kept"])
 
 
 def test_a_tool_that_is_not_used_for_another_reason_now_is_told_anew(run: Path, tools: Tools):
@@ -195,7 +195,7 @@ def test_ncu_is_left_out_over_a_side_of_which_nsys_saw_no_kernel(run: Path, monk
     ]  # fmt: skip
     assert made.artefacts[2].code == "no_kernel"
     # What is settled so is not tried again when the run goes on; without nsys there is nothing to leave it out by.
-    assert profiled(run, "nsys", "ncu", cases=(here,))[1] == ["s[n=1] is kept as it was profiled"]
+    assert profiled(run, "nsys", "ncu", cases=(here,))[1] == ["s[n=1] is already profiled, and kept"]
     profiled(RunWriter.create(run.parent).folder, "ncu", cases=(here,))
     assert asked[3:] == [("ncu", "before"), ("ncu", "after")]
 

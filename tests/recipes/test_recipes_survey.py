@@ -90,7 +90,7 @@ def test_a_node_that_dies_in_mid_survey_is_unreachable_and_the_others_go_on(tmp_
     survey, file = run_survey(asked, host=HOST, settings=make_settings(tmp_path), cluster=None, note=kill_one)
     (lost,) = survey.lost
     assert (lost.node, lost.round) in {(1, 3), (1, 4)}
-    assert any(line.startswith("group1 was lost in round") and "going on with 2 nodes" in line for line in said)
+    assert any(line.startswith("group1 was lost in round") and "continuing with 2 nodes" in line for line in said)
     after = {
         reading.nodes for reading in survey.readings if reading.metric == PAIR_METRIC and reading.round >= lost.round
     }

@@ -264,14 +264,17 @@ def test_skips_of_one_scenario_with_one_reason_are_one_line() -> None:
 def test_skips_of_several_scenarios_with_one_reason_are_one_line_below_the_others() -> None:
     skipped = [
         CaseRecord(
-            case=make_case(name), status="skipped", skip_reason="needs 1 GPU, this host has 0", skip_fix=f"see {name}"
+            case=make_case(name),
+            status="skipped",
+            skip_reason="needs 1 GPU, but this host has 0",
+            skip_fix=f"see {name}",
         )
         for name in ("a", "b", "c")
     ]
     lonely = CaseRecord(case=make_case("d"), status="skipped", skip_reason="no disk")
     (first, second) = lines_at(100, [*skipped, lonely])
     assert first == " d   skipped: no disk"
-    assert second == " 3 cases   skipped: needs 1 GPU, this host has 0; aiperf show NAME says what one needs"
+    assert second == " 3 cases   skipped: needs 1 GPU, but this host has 0; aiperf show NAME says what one needs"
     text = markdown_of(run_page(make_run(), build_rows([*skipped, lonely]), summary="s"))
     assert "- 3 cases: skipped: needs 1 GPU" in text
 

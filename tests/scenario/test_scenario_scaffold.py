@@ -73,7 +73,7 @@ def test_every_line_that_the_scaffold_teaches_in_a_comment_is_valid(tmp_path):
 @pytest.mark.parametrize("taken", ["pair.yaml", "pair.py"])
 def test_nothing_is_overwritten(tmp_path, taken):
     (tmp_path / taken).write_text("mine")
-    with pytest.raises(UserError, match="exists already"):
+    with pytest.raises(UserError, match="already exists"):
         scaffold("pair", tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == [taken]
     assert (tmp_path / taken).read_text() == "mine"

@@ -105,7 +105,7 @@ def _total(running: Sequence[PlanRow], budget: float | None) -> str:
         return "nothing to do"
     low, high = sum(r.low_s or 0.0 for r in running), sum(r.high_s or 0.0 for r in running)
     if budget is not None and budget < low:
-        return f"{time_range(low, low)}: a budget of {format_duration(budget)} does not cut a case's first look short"
+        return f"{time_range(low, low)}: a budget of {format_duration(budget)} does not shorten a case's first look"
     if budget is not None and budget < high:
         return f"{time_range(low, budget)} (budget)"
     return time_range(low, high)

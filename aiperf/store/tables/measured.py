@@ -192,7 +192,7 @@ def _of_latency(name: str) -> Read:
 # ---- the tables ------------------------------------------------------------------------------------------------------
 
 RUN = column("run", "text", "name of the run's folder", "run.folder.name")
-CASE = column("case", "text", 'id of the case; a word of SQL, so write "case" or c.case', _of_case("case.id"))
+CASE = column("case", "text", 'id of the case; an SQL keyword, so write "case" or c.case', _of_case("case.id"))
 SCENARIO = column("scenario", "text", "name of the scenario", _of_case("case.scenario"))
 STARTED = column("started", "time", "when the run began, UTC", _of_run("started"))
 HOST = column("host_id", "text", "fingerprint of the class of host", _of_run("host_id"))
