@@ -174,7 +174,7 @@ class _Battery:
         if self._asked.groups > gpus[fewest]:
             # NCCL takes no two ranks on one GPU.
             have = f"this host has {gpus[fewest]} for {self._asked.groups} groups"
-            self.skipped[CARD_PAIR_METRIC] = f"each group needs a GPU of its own, and {have}"
+            self.skipped[CARD_PAIR_METRIC] = f"each group needs a GPU of its own, but {have}"
         else:
             self._together.append(CARD_PAIR_METRIC)
 

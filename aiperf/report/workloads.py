@@ -42,6 +42,6 @@ def _parameters(parameters: Sequence[Parameter]) -> list[Block]:
 
 def _used(names: Sequence[str]) -> str:
     if not names:
-        return "None of those that are shipped."
+        return "None of the shipped ones."
     more = len(names) - _NAMED
     return f"{', '.join(names[:_NAMED])}{f' and {more} more' if more > 0 else ''}."

@@ -123,7 +123,7 @@ def test_the_reason_says_that_both_sides_are_the_same_thing(slower):
     note = Note("same_sides", {"sides": ["before", "after"]})
     record = replace(slower.record, notes=(note,))
     came = compared(RunOutcome(slower.folder, slower.run, (record,), Exit.OK, ()))
-    assert came.reason == f"{slower.reason}; before and after are the same: what they differ by is noise"
+    assert came.reason == f"{slower.reason}; before and after are the same: any difference is noise"
 
 
 def test_settings_are_those_of_a_precision_with_what_was_asked_for():

@@ -297,7 +297,7 @@ def test_programs_that_print_different_things_are_said_to_and_refused_where_that
             "strict": "--same-output",
         }
     ]
-    said = 'the outputs of before and echo-11 differ, in line 1 "sum 10" against "sum 11" (--same-output refuses that)'
+    said = 'the outputs of before and echo-11 differ on line 1: "sum 10" against "sum 11" (--same-output rejects this)'
     assert " ".join(done.out.split()).count(said) == 1
     assert user.types("ab", "echo sum 10", "echo sum 11", "--same-output", *fast).code == 5
 

@@ -55,7 +55,7 @@ def test_figures_of_the_tool_stand_beside_those_of_aiperf_and_are_told_apart(her
         " fold-100               164 ns  13.8 %  12 × sample           165 ns   163 ns  12  slope 175 ns",
         " the samples are of one process: their spread does not hold what differs between processes",
         " the files have no date: the times at which they were last written are taken",
-        " time and spread are aiperf's, from the replicates; what follows is criterion's own",
+        " time and spread are aiperf's, from the replicates; the columns after them are criterion's own",
     ]
     (row,) = json.loads(here("import", "old/jmh.json", "--json").out)
     own = row["cases"][0]["own"]

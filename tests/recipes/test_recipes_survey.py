@@ -133,7 +133,7 @@ def test_groups_that_would_share_a_gpu_have_no_all_reduce_between_gpus_and_it_sa
     battery.count_cards([1])
     assert [side.name for side in battery._joint_sides(0)] == ["all_reduce-0"]
     assert battery.skipped == {
-        "gpu_all_reduce": "each group needs a GPU of its own, and this host has 1 for 2 groups",
+        "gpu_all_reduce": "each group needs a GPU of its own, but this host has 1 for 2 groups",
     }  # fmt: skip
 
 

@@ -73,7 +73,7 @@ def test_two_runs_side_by_side_to_the_character():
     assert (
         text
         == """\
-host gpu-07 · 2 × NVIDIA H200 · driver 580.159 · torch 2.11 · 2 findings of the host
+host gpu-07 · 2 × NVIDIA H200 · driver 580.159 · torch 2.11 · 2 host findings
 A: 2026-11-20T18-05-03-gpu-07 · precision standard · git 1a2b3c4d5e6f
 B: 2026-11-21T18-05-03-gpu-07 · precision standard · git ffff with changes
 
@@ -173,7 +173,7 @@ def test_what_an_unfinished_run_has_not_come_to_has_not_vanished(status):
     text = told((run(20), FIRST[:2]), (run(21, status=status), LATER[:1]))
     assert "B has no record of it, but is not finished" in text
     assert "vanished" not in text
-    assert ("not finished: still going on, or killed" in " ".join(text.split())) == (status == "running")
+    assert ("not finished: still running, or killed" in " ".join(text.split())) == (status == "running")
 
 
 def test_a_record_that_could_not_be_read_has_not_vanished_either():

@@ -24,7 +24,7 @@ from aiperf.report.views.run_table import run_page, run_table
 from aiperf.units import format_duration
 
 AT_100 = """\
-host gpu-07 · 2 × NVIDIA H200 · driver 580.159 · torch 2.11+cu130 · 2 findings of the host
+host gpu-07 · 2 × NVIDIA H200 · driver 580.159 · torch 2.11+cu130 · 2 host findings
 precision standard · δ 2 % · up to 40 pairs a case · budget 10 m 00 s
 
  scenario / case   before    after  speedup  98.4 % interval  of limit   change  verdict
@@ -274,7 +274,7 @@ def test_skips_of_several_scenarios_with_one_reason_are_one_line_below_the_other
     lonely = CaseRecord(case=make_case("d"), status="skipped", skip_reason="no disk")
     (first, second) = lines_at(100, [*skipped, lonely])
     assert first == " d   skipped: no disk"
-    assert second == " 3 cases   skipped: needs 1 GPU, but this host has 0; aiperf show NAME says what one needs"
+    assert second == " 3 cases   skipped: needs 1 GPU, but this host has 0; aiperf show NAME says what it needs"
     text = markdown_of(run_page(make_run(), build_rows([*skipped, lonely]), summary="s"))
     assert "- 3 cases: skipped: needs 1 GPU" in text
 
@@ -355,7 +355,7 @@ def test_wrapping_loses_nothing_but_spaces_and_keeps_to_the_width(text: str, wid
 
 @pytest.mark.parametrize(
     ("status", "why"),
-    [("interrupted", "the run was interrupted before it"), ("running", "the run has not reached it")],
+    [("interrupted", "the run was interrupted before this case"), ("running", "the run has not reached this case")],
 )
 def test_cases_that_an_unfinished_run_never_came_to_are_listed(status: str, why: str) -> None:
     (record, *_) = sample_records()

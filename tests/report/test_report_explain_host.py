@@ -178,7 +178,7 @@ def test_the_slowest_rank_and_how_each_node_stood_are_told() -> None:
     run = replace(make_run(), nodes=({"node": "n2"},))
     text = " ".join(explain_case(run, record).split())
     assert "Slowest rank: after rank 3" in text
-    assert "It ran on 2 nodes: run it with --slurm -N 2, or through a launcher (--launcher env)." in text
+    assert "It ran on 2 nodes: use --slurm -N 2, or a launcher (--launcher env)." in text
     assert "It ran on" not in explain_case(make_run(), record)
 
 

@@ -59,7 +59,7 @@ def test_energy_is_told_a_side_with_its_ratio_and_its_source() -> None:
 def test_energy_of_a_case_with_cold_caches_says_that_nothing_is_flushed_in_its_windows() -> None:
     cold = record()
     cold = replace(cold, case=replace(cold.case, measure=replace(cold.case.measure, cache="cold")))
-    assert "the energy is that of warm caches" in " ".join(shown(cold, "energy").split())
+    assert "energy is with warm caches" in " ".join(shown(cold, "energy").split())
     assert "warm caches" not in shown(record(), "energy")
 
 

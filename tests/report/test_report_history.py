@@ -66,7 +66,7 @@ after    ▅▅  ▅  30.9 µs … 31.1 µs (each ± 0.421 %)
      not comparable with the runs above, so the trend restarts here: scenario_hash 111111111111 →
      222222222222
  2026-11-05 18:05   05050505    2.83×  2.80 … 2.86         ├─●──┤   31.1 µs  improved (provisional)
-     this run is not finished: still going on, or killed
+     this run is not finished: still running, or killed
 
 host h-0 with 1 run not shown; --all-hosts shows each host separately
 intervals: 98.4 % within a run

@@ -44,7 +44,7 @@ HELD = """\
  name       peak  spread      95 %  of sheet  measured (UTC)    what
  dram  4.10 TB/s  2.44 %  ± 1.23 %      85 %  2026-11-20 18:05  GPU memory, read + written; way=copy
  h2d   20.0 GB/s     5 %         –      42 %  2026-11-20 18:05  Host to device, pinned
- dram: the best of a launch lies in 4.05 TB/s … 4.15 TB/s (95 %, 3 launches); datasheet: 4.80 TB/s
+ dram: 95 % interval of a launch's best: 4.05 TB/s … 4.15 TB/s (3 launches); datasheet: 4.80 TB/s
      for H200 SXM, NVIDIA H200 Tensor Core GPU Datasheet
  h2d: FAR BELOW its datasheet (42 %): 4.80 TB/s for H200 SXM, NVIDIA H200 Tensor Core GPU Datasheet;
      claimed by the book: 64.0 GB/s (line 622), but it is wrong
@@ -136,7 +136,7 @@ def test_the_plan_is_this_to_the_character() -> None:
     short = text_of(plan_listing(rows, budget=5)).splitlines()[-1]
     assert short.endswith("about 32 s: a budget of 5 s does not shorten a case's first look")
     more = plan_rows(planned, [skip, Skip(make_case("other"), skip.reason, "another fix")])
-    assert " 2 cases   skipped: needs 2 GPUs, but this host has 0; aiperf show NAME says what one needs" in text_of(
+    assert " 2 cases   skipped: needs 2 GPUs, but this host has 0; aiperf show NAME says what it needs" in text_of(
         plan_listing(more)
     )
     assert len(more) == 4

@@ -24,7 +24,7 @@ launches-vs-graph[n=300]
  kernels         down      61     61     nsys       did not move
  tensor_pipe       up       –      –        –  not readable here
      tensor_pipe was not readable here: it takes ncu
- a counter has moved from 2 % on, a share from 2 points, an event of perf's from 10 %
+ a counter counts as moved from 2 % on, a share from 2 points, a perf event from 10 %
 
  Sides, by nsys; times and counts are per iteration (profiled: before 5, after 10)
                          before   after   change

@@ -134,5 +134,5 @@ def test_markdown_has_the_rules_of_the_classes_below_their_tables_and_no_others(
         *sides,
         "- rules: latency: SM and memory are both below 60 %",
     ]
-    assert "- a counter has moved from 2 % on, a share from 2 points, an event of perf's from 10 %" in told
+    assert "- a counter counts as moved from 2 % on, a share from 2 points, a perf event from 10 %" in told
     assert "rule" not in profile_markdown(Profile("c"))

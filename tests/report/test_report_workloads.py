@@ -43,7 +43,7 @@ memory.alloc: Take it.
 It takes no parameters.
 
 Scenarios that use it
-  None of those that are shipped.
+  None of the shipped ones.
 """
 DOC = "Copy ``size`` bytes from a source into a destination. Then wait.\n\nMore is said here,\nin two lines."
 COPY = WorkloadListing(

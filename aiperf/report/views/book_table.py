@@ -77,7 +77,7 @@ def book_view(answered: Sequence[Answered], *, page: Page | None = None, summary
         [listing(("answer", "it means"), list(ANSWERS.items()))],
         [Sentences([LADDERS])],
     ]
-    whole: Page = [[Sentences(["The book beside the machine"], mark="## ", dialect="markdown")], *chapters, *rules]
+    whole: Page = [[Sentences(["The book and this machine"], mark="## ", dialect="markdown")], *chapters, *rules]
     short: Page = [*rules, [Sentences([_ROWS], dialect="terminal")]]
     lines = [_line(a) for a in answered]
     # In JSON with all that the catalogue says of each row.

@@ -80,7 +80,7 @@ def _fold(rows: Sequence[PlanRow]) -> list[PlanRow]:
     count = Counter(row.skip_reason for row in rows if row.skip_reason)
     alone = [row for row in rows if count[row.skip_reason] < 2]
     return alone + [
-        PlanRow(f"{number} cases", "", "", skip_reason=why, fix="aiperf show NAME says what one needs")
+        PlanRow(f"{number} cases", "", "", skip_reason=why, fix="aiperf show NAME says what it needs")
         for why, number in count.items()
         if number > 1
     ]
