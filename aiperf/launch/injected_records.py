@@ -114,7 +114,7 @@ def read_gpu_work(folder: Path) -> GpuWork:
     if work.problems:
         raise NoValue(f"its GPU time is not known: {work.problems[0]}")
     if not work.processes:
-        raise NoValue("it used no GPU: none of its processes came to load the CUDA driver")
+        raise NoValue("it used no GPU: none of its processes loaded the CUDA driver")
     if work.errors:
         raise BadLaunch(f"a launch failed: {'; '.join(_error(*one) for one in work.errors)}")
     if not work.kernels:

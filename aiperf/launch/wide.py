@@ -16,7 +16,7 @@ _MOVED = 4.0
 sum, where the move is one of the inputs alone."""
 _VARIED_RTOL = 0.15
 """That of the coarsest type: a side that minds inputs which were varied is closer, one that does not far away."""
-_REMEDY = 'where they never have others, say so, fixed_inputs="...", in the Workload'
+_REMEDY = 'if they never have others, say so with fixed_inputs="..." in the Workload'
 _SHARE = 0.01
 """Of the elements that were looked at, which must be wrong: of quantised numbers a few may fall to another side."""
 

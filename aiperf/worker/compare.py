@@ -141,7 +141,7 @@ class _Pair:
             if found.bytes_do_not_fit:
                 return f"{side} handed over {name} with more or fewer bytes than its type and shape have"
             if found.claim.nbytes and not seen_bytes(found):
-                return f"{side} handed over nothing of {name}"
+                return f"{side} handed over no data for {name}"
         same = base.claim.digest == mine.claim.digest and same_bytes(base, mine) is not False
         detail, error = "", None
         if self._check.kind == "bitwise":

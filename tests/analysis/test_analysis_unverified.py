@@ -207,7 +207,7 @@ def scheduled(*apart: int, kind: str = "left_cpus", covered: Coverage = Coverage
     """Pairs whose second side is twice as fast; in these of them its threads left its CPUs."""
     runs = [replace(make_run(name), coverage=covered) for name in SIDES]
     pairs = [make_pair(i, {"before": 2e-3 * (1 + i / 100), "after": 1e-3}, runs=runs) for i in range(6)]
-    told = (Incident(kind, "after", "threads of it may run on CPU 7"),)
+    told = (Incident(kind, "after", "some of its threads may run on CPU 7"),)
     return [replace(pair, incidents=told) if i in apart else pair for i, pair in enumerate(pairs)]
 
 
@@ -215,7 +215,7 @@ def scheduled(*apart: int, kind: str = "left_cpus", covered: Coverage = Coverage
 def test_no_side_is_called_faster_on_cpus_or_with_a_priority_of_its_own(kind: str) -> None:
     found = conclude(make_case(), scheduled(0, 1, 2, 3, kind=kind), **SETTINGS)[0].verdict
     assert (found.word, found.reason) == ("invalid", "doubted")
-    said = "after is no longer scheduled as it was started: threads of it may run on CPU 7; leave"
+    said = "after is no longer scheduled as it was started: some of its threads may run on CPU 7; leave"
     assert found.sentence.startswith(said)
 
 

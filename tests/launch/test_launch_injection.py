@@ -173,7 +173,7 @@ def test_without_a_compiler_or_a_libcupti_the_case_is_skipped_with_the_reason(bu
 
 def test_another_tool_in_the_drivers_place_is_not_pushed_out(built, cupti, tmp_path):
     case = gpu_case(built[0])
-    with pytest.raises(InjectionMissing, match="CUDA_INJECTION64_PATH is set already, to /x"):
+    with pytest.raises(InjectionMissing, match="CUDA_INJECTION64_PATH is already set to /x"):
         injected_variables(case, case.sides[0], tmp_path, env={"CUDA_INJECTION64_PATH": "/x"})
     asked = replace(case, measure=Measure())
     assert injected_variables(asked, case.sides[0], tmp_path / "none", env={"CUDA_INJECTION64_PATH": "/x"}) == {}

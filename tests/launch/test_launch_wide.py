@@ -84,7 +84,7 @@ def test_answers_that_differ_once_inputs_are_varied_which_audits_leave_alone_acc
     halved = tuple(v if i % 2 else 0.0 for i, v in enumerate(WANT))
     assert apart(varied(WANT), varied(halved), check) == (
         "after: out differs from before's when mask, the same in every audit, had other values, in 449 of 1000 "
-        "elements drawn: 0 against 999 at worst; where they never have others, say so, "
+        "elements drawn: 0 against 999 at worst; if they never have others, say so with "
         'fixed_inputs="...", in the Workload'
     )
     assert "counts differs from before's when mask, the same in every audit, had other values, in its bytes" in apart(

@@ -290,7 +290,8 @@ def test_raw_reports_are_kept_as_long_as_there_is_room_and_it_is_said_of_the_oth
     assert kept == ("case-before-0.rep", "case-before-3.rep")
     assert sorted(path.name for path in raw.iterdir()) == sorted(kept)
     assert tuple(map(note_sentence, passed_over)) == (
-        "case-before-1.rep was read and not kept: 101 B, over 100 B",
-        "case-before-2.rep was read and not kept: raw reports of this run have 150 B (aiperf clean makes room)",
+        "case-before-1.rep was read but not kept: 101 B, over 100 B",
+        "case-before-2.rep was read but not kept: raw reports of this run already take 150 B (aiperf clean frees "
+        "space)",
     )
     assert one_pass.keep([files[2]], raw, "again")[0] == ()

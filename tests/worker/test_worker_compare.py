@@ -363,7 +363,7 @@ def test_large_outputs_must_in_the_end_be_what_was_shown_of_them_in_part(base):
 def test_a_side_that_shows_nothing_of_an_output_fails_whatever_it_says(base):
     for rule in (BITWISE, CLOSE, Check("named", name="near")):
         answer = held(shot(out=base), replace(shot(kept=False, out=base), parts={}), rule)
-        assert answer.detail == "audit 0: after handed over nothing of out"
+        assert answer.detail == "audit 0: after handed over no data for out"
 
 
 def test_a_side_that_did_not_hand_over_fails_with_the_reason(base):
