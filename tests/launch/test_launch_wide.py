@@ -85,7 +85,7 @@ def test_answers_that_differ_once_inputs_are_varied_which_audits_leave_alone_acc
     assert apart(varied(WANT), varied(halved), check) == (
         "after: out differs from before's when mask, the same in every audit, had other values, in 449 of 1000 "
         "elements drawn: 0 against 999 at worst; if they never have others, say so with "
-        'fixed_inputs="...", in the Workload'
+        'fixed_inputs="..." in the Workload'
     )
     assert "counts differs from before's when mask, the same in every audit, had other values, in its bytes" in apart(
         varied(WANT), varied(WANT, "other"), check

@@ -189,8 +189,8 @@ def test_cpus_and_memory_nodes_are_told() -> None:
     said = placement_sentences(replace(record, pairs=(first, second)))
     assert said == [
         "The sides were bound to CPU 2-5.",
-        "Memory pages lay on NUMA nodes: before 100 % on 0; after 62 % on 0, 38 % on 1.",
-        "Threads of torch on the CPU: before 4.",
+        "Memory pages were on NUMA nodes: before 100 % on 0; after 62 % on 0, 38 % on 1.",
+        "Torch's CPU threads: before 4.",
     ]
     moved = placement_sentences(replace(record, pairs=(first, replace(second, cpus=(7,)))))
     assert moved[0] == "The sides were bound to CPU 2-5 in 1 of 2 pairs, CPU 7 in 1 of 2 pairs."

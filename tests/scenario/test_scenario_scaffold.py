@@ -81,7 +81,7 @@ def test_nothing_is_overwritten(tmp_path, taken):
 
 @pytest.mark.parametrize("name", ["", "../up", "a b", ".yaml", "a/b", "x" * 200])
 def test_a_name_that_is_none_is_refused(tmp_path, name):
-    with pytest.raises(UserError, match="is not a name for a scenario"):
+    with pytest.raises(UserError, match="is not a valid scenario name"):
         scaffold(name, tmp_path)
 
 
