@@ -205,4 +205,4 @@ def _add_process(work: GpuWork, lines: list[list[str]]) -> None:
 
 def _error(count: int, code: int, call: str) -> str:
     times = "" if count == 1 else f" {count} times"
-    return f"{call} gave error {code}{f' ({_CODES[code]})' if code in _CODES else ''}{times}"
+    return f"{call} returned error {code}{f' ({_CODES[code]})' if code in _CODES else ''}{times}"

@@ -140,7 +140,7 @@ def measure_sentences(
     if measure.metric != DEFAULT_METRIC:
         about = METRICS.get(measure.metric)
         label = "peak memory of the device it runs on" if measure.metric == "memory" else measure.metric
-        said.append(f"The primary metric is {about.label if about else label}; time is shown beside it.")
+        said.append(f"The primary metric is {about.label if about else label}; time is shown, too.")
     if measure.delta is not None:
         said.append(f"Differences within {format_percent(measure.delta)} count as equivalent.")
     if measure.max_pairs is not None:

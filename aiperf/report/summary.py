@@ -52,7 +52,7 @@ def summary_line(records: Sequence[CaseRecord], *, seconds: float | None = None,
     in_cases = sum(record.seconds for record in records)
     spent = format_duration(in_cases if seconds is None else seconds)
     if records and seconds is not None and in_cases < seconds - max(_START_S, seconds / 10):
-        spent += f", {format_duration(in_cases)} of it in the cases"
+        spent += f", {format_duration(in_cases)} of it in cases"
     return " · ".join([*(parts or ["nothing measured"]), spent])
 
 

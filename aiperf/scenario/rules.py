@@ -237,7 +237,7 @@ def _measure(document: Document, parts: Outline) -> Iterator[Fault]:
         what = "measure.clock: a command is timed from start to exit, by wall time."
         yield document.fault(("measure", "clock"), what, "Write gpu to time its kernels, or leave it out.")
     elif clock == "device" and not parts.gpus_needed and "gpu" not in document.data:
-        what = "measure.clock: device needs a GPU, and the scenario does not ask for one."
+        what = "measure.clock: device needs a GPU, but the scenario does not ask for one."
         yield document.fault(("measure", "clock"), what, "Write needs: {gpus: 1}, or a gpu: block.")
     if measure.get("isolation") != "in_process":
         return

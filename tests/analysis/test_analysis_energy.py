@@ -41,7 +41,7 @@ def test_joules_of_an_iteration_are_the_mean_power_times_its_time_in_the_same_ru
         (replace(GOOD, joules=0.0), "no energy"),
         (at(736), "above the power limit of 700 W"),
         (at(89), "below the 100.0 W at rest"),
-        (replace(GOOD, idle_watts=None), "at rest is not known"),
+        (replace(GOOD, idle_watts=None), "at rest is unknown"),
         (replace(GOOD, idle_cpus=1.5), "1.5 CPUs busy"),
     ],
 )

@@ -127,7 +127,7 @@ def test_marked_tests_and_single_functions_are_called_once_or_gated_against_a_co
     assert re.search(r"\ntest_gated\.py::test_marked\[500\]: regressed: .*x \[.*\], .* -> .*\n", text)
     assert re.search(r"\nregressed: .* against HEAD \([0-9a-f]{12}\), confirmed in a fresh session\n", text)
     assert "exit code" not in text.partition("Captured aiperf call")[0]
-    assert "test_with_a_fixture takes fixtures (tmp_path), which a fresh process has not. Write def" in text
+    assert "test_with_a_fixture takes fixtures (tmp_path), which a fresh process does not have. Write def" in text
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ def test_a_run_whose_own_record_is_damaged_tells_its_cases_and_makes_nothing_up(
     assert "its seed and command line are unknown" in shown.out
     page = user.folder / "page.html"
     assert run("report", "--html", "--output", str(page)).code == 0
-    assert "own record is damaged: it shows the cases that can be read" in html.unescape(page.read_text())
+    assert "own record is damaged: this page shows only the cases that can be read" in html.unescape(page.read_text())
     assert "precision<td>" not in page.read_text()
 
 

@@ -126,7 +126,7 @@ def test_kernels_of_a_graph_need_no_launch_each(work):
 @pytest.mark.parametrize(
     ("scene", "words", "error", "says"),
     [
-        ("refused launch", (), BadLaunch, r"cudaLaunchKernel gave error 701 \(too many resources\)"),
+        ("refused launch", (), BadLaunch, r"cudaLaunchKernel returned error 701 \(too many resources\)"),
         ("zero", (), BadLaunch, "1 of its 5 kernels lasted 0 µs"),
         ("none", (), BadLaunch, "launched no kernel"),
         ("missing", (), NoValue, "recorded 4 kernels of 5 launches"),

@@ -332,7 +332,7 @@ def test_several_inconclusive_cases_name_the_most_pairs_needed() -> None:
     assert "2 inconclusive (needs up to about 55 pairs)" in summary_line(records, seconds=1)
     in_cases = sum(record.seconds for record in records)
     assert summary_line(records, seconds=in_cases + 9).endswith(f" · {format_duration(in_cases + 9)}")
-    assert summary_line(records, seconds=in_cases + 300).endswith(f", {format_duration(in_cases)} of it in the cases")
+    assert summary_line(records, seconds=in_cases + 300).endswith(f", {format_duration(in_cases)} of it in cases")
 
 
 def test_nothing_measured_is_said_in_words() -> None:

@@ -32,7 +32,7 @@ More is said here, in two lines.
  parameter  default   takes
  size       256MiB    size
  way        required  one of h2d, d2h
-A size carries a unit, such as 256MiB.
+A size needs a unit, such as 256MiB.
 
 Scenarios that use it
   s0, s1, s2, s3, s4 and 2 more.

@@ -110,7 +110,7 @@ def test_the_gpus_clock_of_programs_is_about_their_busy_time_unless_the_file_say
         ("range: ['.']\n", 'range: "." is not the name of a range.'),
         ("measure: {metric: speed}\n", 'measure.metric: "speed" is not allowed; allowed: time, '),
         ("measure: {metric: gpu_busy}\n", "measure.metric: gpu_busy is measured by the GPU's clock only."),
-        ("measure: {clock: gpu}\n", "measure.clock: gpu needs a GPU, and the scenario does not ask for one."),
+        ("measure: {clock: gpu}\n", "measure.clock: gpu needs a GPU, but the scenario does not ask for one."),
     ],
 )
 def test_a_mistake_in_a_metric_is_one_fault_at_its_place(faults, more, says):
@@ -121,9 +121,9 @@ def test_a_mistake_in_a_metric_is_one_fault_at_its_place(faults, more, says):
 def test_sides_give_the_same_metrics_in_one_unit(faults):
     own = COMMANDS.replace("[ls]}", "[ls], metrics: {speed: '([0-9]+) tokens/s'}}")
     (line,) = faults(own)
-    assert "after has no metric speed, another side has one." in line
+    assert "after has no metric speed, but another side has one." in line
     (line,) = faults(own + "metrics: {speed: '([0-9]+) ms'}\n")
-    assert "speed is in s, lower is better, and in tokens/s, higher is better on the first side" in line
+    assert "speed is in s, lower is better, but in tokens/s, higher is better on the first side" in line
     # A mistake at the top hides that metric from the other side; only the mistake is said.
     (line,) = faults(own + "metrics: {speed: {patern: x}}\n")
     assert '"patern" is not a key of a metric' in line

@@ -53,7 +53,7 @@ def _gaps(reader: HostReader) -> Finding:
         seen = [row[place] for row in reader.watch.gpu_busy if place < len(row) and row[place] is not None]
         busy = [share for share in seen if share is not None]
         if not busy:
-            raise Unreadable("NVML gave no utilisation while watched", "nvmlDeviceGetUtilizationRates")
+            raise Unreadable("NVML reported no utilisation while watched", "nvmlDeviceGetUtilizationRates")
         said.append(f"{min(busy)} … {max(busy)} % busy" if max(busy) > _IDLE else "idle")
         levels.append("warn" if max(busy) >= _HALF > min(busy) else "ok")
     note = "an idle GPU has no gaps to show: run this while something uses it" if set(said) == {"idle"} else ""

@@ -101,7 +101,7 @@ def _affinity(reader: HostReader) -> Finding:
     for card in cards(reader):
         local = card.local_cpus(reader) or (_only_node(reader) or ())
         if not local:
-            raise Unreadable(f"the kernel does not say which CPUs are beside {card.name}", f"/{card.folder}/device")
+            raise Unreadable(f"the kernel does not report which CPUs are near {card.name}", f"/{card.folder}/device")
         served = _served(reader, card, "smp_affinity_list")
         away += [card.name] if not set(served) <= set(local) else []
         said.append(f"{card.name} on CPU {format_cpus(served)}, beside CPU {format_cpus(local)}")
@@ -257,7 +257,7 @@ PROBES = (
         "network",
         "CPUs that serve the card",
         "smp_affinity_list of the card's interrupts, local_cpulist",
-        "only CPUs beside the card",
+        "only CPUs near the card",
         "An interrupt on the other socket moves every packet across the link between them.",
         "echo LIST | sudo tee /proc/irq/N/smp_affinity_list, with irqbalance stopped or configured (--banirq)",
         _affinity,

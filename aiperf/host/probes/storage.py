@@ -135,7 +135,7 @@ def _on_disk(read: Callable[[HostReader], Finding]) -> Callable[[HostReader], Fi
     def checked(reader: HostReader) -> Finding:
         mount = mount_of(reader, reader.data)
         if mount.kind in ("tmpfs", "ramfs"):
-            raise Absent(f"{reader.data} lies in memory ({mount.kind} on {mount.point})")
+            raise Absent(f"{reader.data} is in memory ({mount.kind} on {mount.point})")
         return read(reader)
 
     return checked

@@ -90,6 +90,6 @@ def _property(text: str) -> str:
 
 SUMMARY = CiFormat(
     "summary",
-    "Write the summary as Markdown, for `aiperf comment`; GitHub's step summary gets it by itself.",
+    "Write the summary as Markdown, for `aiperf comment`; GitHub's step summary gets it automatically.",
     lambda report: {"": report.summary},
 )

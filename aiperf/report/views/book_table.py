@@ -113,7 +113,7 @@ def missing_page(
     said = []
     if unmeasured:
         many = f"{len(unmeasured)} {'have' if len(unmeasured) > 1 else 'has'} a scenario"
-        said.append(f"{many} that was not measured yet, here or in results/reference: {_ids(unmeasured)}.")
+        said.append(f"{many} that has not been measured yet, here or in results/reference: {_ids(unmeasured)}.")
     if not rows:
         asked = f"of {', '.join(chapters)} " if chapters else ""
         every = f"Every core or useful row {asked}that can run has a scenario"

@@ -102,7 +102,7 @@ def notes(across: Across, rows: Sequence[CompareRow]) -> list[str]:
     changes = [row for row in rows if row.kind in ("speedup", "value") and row.ratio is not None]
     if across.hosts_differ and not across.forced:
         said.append(
-            "no change is computed between hosts whose must-match fields differ; --force computes it and marks it"
+            "no change is computed between hosts whose must-match fields differ; --force computes and marks it"
         )
     if changes:
         within = {r.alpha for r in rows if r.kind == "run" and r.alpha is not None}
@@ -259,7 +259,7 @@ def _head(across: Across) -> list[str]:
         if run.git.get("sha"):
             parts.append(f"git {clean(run.git['sha'][:12])}{' with changes' if run.git.get('diff') else ''}")
         if run.status != "finished":
-            parts.append("interrupted" if run.status == "interrupted" else "not finished: still going on, or killed")
+            parts.append("interrupted" if run.status == "interrupted" else "not finished: still running, or killed")
         said.append(" · ".join(parts))
     return said
 

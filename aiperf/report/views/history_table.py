@@ -135,9 +135,9 @@ def _why(point: Point) -> str:
     """Why a run has no number."""
     record = point.record
     if record.results or record.summaries:
-        return "it does not have this metric"
+        return "this run does not have the metric"
     if record.status == "imported":
-        return "; ".join(map(clean, note_sentences(record))) or "the file holds no readings of it"
+        return "; ".join(map(clean, note_sentences(record))) or "the file has no readings of it"
     return build_rows([record]).rows[-1].sentence
 
 
