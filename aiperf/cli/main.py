@@ -169,8 +169,8 @@ app = typer.Typer(
     context_settings=_HELP,
     help="Is the after really better than the before, by how much, and how sure are we? "
     "Measures before/after pairs, interleaved and checked, and reports an interval and a verdict.",
-    epilog="Exit codes: 0 success, 1 confirmed regression (gate), 2 usage or scenario error, 3 inconclusive where the "
-    "gate forbids it, 4 no or incomparable baseline, 5 wrong output, impossible result or failed case, 6 host unfit, "
+    epilog="Exit codes: 0 success, 1 confirmed regression (gate), 2 usage or scenario error, 3 inconclusive, which the "
+    "gate forbids, 4 no or incomparable baseline, 5 wrong output, impossible result or failed case, 6 host unfit, "
     "70 internal error in aiperf, 71 not enough memory for aiperf itself, 74 the output could not be written, "
     "77 everything skipped, 130 interrupted.",
 )

@@ -92,7 +92,7 @@ def _show_case(form: OutputFormat, name: str, case: str, results: Path) -> None:
     else:
         lost = f" {len(damaged)} damaged record(s) were ignored." if damaged else ""
         raise usage(
-            f"{stored.folder} holds no case.{lost}", f"{in_results(f'aiperf report {name}', results)} shows it."
+            f"{stored.folder} has no case.{lost}", f"{in_results(f'aiperf report {name}', results)} shows it."
         )
     for problem in stored.warnings if case else damaged:
         print(problem.sentence, file=sys.stderr)

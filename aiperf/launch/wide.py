@@ -31,7 +31,7 @@ def wide_fault(base: Sequence[WideReply], other: Sequence[WideReply], check: Che
                 continue
             if want.worst == "finite" != output.worst:
                 first = f"where {names[0]}'s are finite"
-                return f"{names[1]}: {name} holds values that are not finite on large inputs, {first}"
+                return f"{names[1]}: {name} has non-finite values on large inputs, {first}"
             same = theirs.inputs == ours.inputs
             if same and (fault := _apart(name, theirs, ours, check, rtol=RTOL.get(want.dtype))):
                 return f"{names[1]}: {name} differs from {names[0]}'s on large inputs, {fault}"

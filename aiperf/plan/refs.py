@@ -133,5 +133,5 @@ def _refuse(side: Side, moved: Side, repo: Path, checkout: Path, folder: Path) -
         raise usage(f"{side.name}: {where} has no file {path.relative_to(checkout)}, which defines the workload.")
     harness = next((root for root in _roots(checkout) if (root / _HARNESS / "__init__.py").is_file()), None)
     if harness is not None:
-        what = f"{side.name}: {where} has a package called {_HARNESS}, which would replace the one that measures."
+        what = f"{side.name}: {where} has a package named {_HARNESS}, which would replace the one that measures."
         raise usage(what, "Compare its commits as commands.")

@@ -27,7 +27,7 @@ from aiperf.store.codec import to_plain
 from aiperf.store.reference import Measurement
 from aiperf.units import format_bytes, format_percent
 
-_LANES = {"cpu": "CPU", "gpu": "GPU", "either": "CPU, or GPU where there is one"}
+_LANES = {"cpu": "CPU", "gpu": "GPU", "either": "CPU, or GPU if there is one"}
 _COUNTS = {"gpus": "GPU", "cpus": "CPU", "ranks": "rank"}
 _BYTES = ("memory", "gpu_memory", "disk")
 

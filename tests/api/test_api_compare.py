@@ -92,9 +92,9 @@ def test_what_cannot_be_compared_is_a_value_error_with_what_to_do(mine, monkeypa
         ({"threshold": 2.0}, 'threshold: "2.0" is not a share above 0 and below 1. For 2 % write 2% or 0.02.'),
         ({"budget": 0.0}, "budget=0 is not a number of seconds above 0"),
         ({"budget": "1mn"}, 'budget: "1mn" is not a time'),
-        ({"after": "A"}, 'after: "A" names no function. Pass the function itself, without calling it'),
+        ({"after": "A"}, 'after: "A" does not name a function. Pass the function itself, without calling it'),
         ({"after": "os.path:joinn"}, "has no function joinn. Did you mean join"),
-        ({"before": mine.make, "after": mine.make}, r"before: make takes seed, and no arguments are given. Pass args="),
+        ({"before": mine.make, "after": mine.make}, r"before: make takes seed, but no arguments are given. Pass args="),
         ({"precision": "exact"}, 'precision "exact" is not known. Choose one of'),
         ({"args": (threading.Lock(),)}, "the arguments cannot be sent to fresh processes: .* Give setup="),
     ):

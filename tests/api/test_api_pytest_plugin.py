@@ -93,7 +93,7 @@ def test_a_test_fails_on_what_is_slower_or_wrong_with_one_table_in_its_report(fo
     assert "regressed: after is slower than before" in text
     assert text.count("scenario / case") == 2
     assert "test_slower\n" in text
-    assert text.count("before: a lambda has no name by which a fresh process could import it.") == 2
+    assert text.count("before: a lambda has no name that a fresh process could import.") == 2
     done.stdout.re_match_lines([r"test_pairs\.py::test_faster: improved: \d+.*x \[.* \.\.\. .*\]"])
     assert (folder.path / ".pytest_cache" / "aiperf" / "latest").exists()
     assert not (folder.path / "results").exists()

@@ -22,7 +22,7 @@ def fault(base, other, check=TOLERANCE):
 
 
 def test_an_output_that_is_not_finite_accuses_where_that_of_the_same_type_on_the_other_side_is_on_the_same_rank():
-    what = "after: out holds values that are not finite on large inputs, where before's are finite"
+    what = "after: out has non-finite values on large inputs, where before's are finite"
     assert fault([wide(), wide()], [wide(), wide("infinite")]) == what
     assert fault([wide()], [wide("nan")]) == what
     assert fault([wide("nan"), wide()], [wide("nan"), wide()]) == ""

@@ -116,7 +116,7 @@ def test_what_the_commit_does_not_hold_is_named(repo, checkout, gone, side, says
 def test_a_package_that_would_replace_the_harness_is_refused_for_workers_only(repo, checkout) -> None:
     (checkout / "src" / "aiperf").mkdir(parents=True)
     (checkout / "src" / "aiperf" / "__init__.py").write_text("")
-    with pytest.raises(UserError, match="a package called aiperf, which would replace the one that measures"):
+    with pytest.raises(UserError, match="a package named aiperf, which would replace the one that measures"):
         moved(Side("before", workload=f"{repo}/bench/work.py:add", ref="main"), repo, checkout)
     assert moved(Side("before", command=("aiperf",), ref="main"), repo, checkout).folder
 

@@ -388,7 +388,7 @@ def test_strict_refuses_a_case_whose_first_pair_shows_that_it_uses_what_the_host
     assert [name for name, *_ in done.bench.calls] == ["a", "b", "b", "b", "b"]
     assert (done.cases[0].results, done.cases[0].pairs) == ((), ())
     assert "a warm read needs free memory" in done.cases[0].failure.message
-    assert done.cases[0].failure.message.endswith("Its first pair, which showed what it uses, was dropped.")
+    assert done.cases[0].failure.message.endswith("Its first pair, which revealed what it uses, was dropped.")
     assert str(done.cases[0].findings[0]).startswith("unfit: Headroom")
     assert done.outcome.exit is Exit.UNFIT
 

@@ -77,7 +77,7 @@ host gpu-07 · 2 × NVIDIA H200 · driver 580.159 · torch 2.11 · 2 host findin
 A: 2026-11-20T18-05-03-gpu-07 · precision standard · git 1a2b3c4d5e6f
 B: 2026-11-21T18-05-03-gpu-07 · precision standard · git ffff with changes
 
-B and A differ in what is only recorded
+B and A differ in fields that are only recorded
  field           A             B
  software.scipy  none          1.14
  git.sha         1a2b3c4d5e6f  ffff

@@ -59,7 +59,7 @@ def locked_memory(reader: HostReader) -> Finding:
     where = "/proc/self/limits, CapEff of /proc/self/status"
     limits = proc.limit("Max locked memory", reader.root)
     if limits is None:
-        raise Unreadable("/proc/self/limits names no limit of locked memory", "/proc/self/limits")
+        raise Unreadable("/proc/self/limits has no limit for locked memory", "/proc/self/limits")
     soft, hard = (text if not text.isdigit() else format_bytes(int(text)) for text in limits)
     if limits == ("unlimited", "unlimited"):
         return Finding("ok", "unlimited", where)
@@ -109,7 +109,8 @@ def _gpu_node(reader: HostReader, gpu: GpuSight) -> int:
         raise Unreadable("NVML gives no PCI address of the GPU", "nvmlDeviceGetPciInfo")
     node = reader.number(f"sys/bus/pci/devices/{bus}/numa_node")
     if node < 0:
-        raise Unreadable(f"the firmware names no NUMA node of GPU {gpu.index}", f"/sys/bus/pci/devices/{bus}/numa_node")
+        reason = f"the firmware reports no NUMA node for GPU {gpu.index}"
+        raise Unreadable(reason, f"/sys/bus/pci/devices/{bus}/numa_node")
     return node
 
 

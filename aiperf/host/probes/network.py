@@ -93,7 +93,7 @@ def _served(reader: HostReader, card: Card, name: str) -> tuple[int, ...]:
     try:
         return tuple(sorted({cpu for text in texts for cpu in proc.parse_cpu_list(text)}))
     except ValueError:
-        raise Unreadable(f"the interrupts of {card.name} name no CPUs", f"/proc/irq/*/{name}") from None
+        raise Unreadable(f"the interrupts of {card.name} list no CPUs", f"/proc/irq/*/{name}") from None
 
 
 def _affinity(reader: HostReader) -> Finding:

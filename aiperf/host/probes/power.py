@@ -29,7 +29,7 @@ def _cooling(reader: HostReader) -> Finding:
     for gpu in reader.gpus:
         found = gpu.nvml.slowdowns(gpu.whole.handle)
         if found is None:
-            raise Unreadable("NVML does not say what slows the clocks", "nvmlDeviceGetCurrentClocksEventReasons")
+            raise Unreadable("NVML does not report what slows the clocks", "nvmlDeviceGetCurrentClocksEventReasons")
         said.append(slowdown_words(found) or "nothing slows the clocks")
         levels.append("ok" if not found else "warn" if found == ("sw_power_cap",) else "unfit")
     return Finding(worst(levels), each(said), "nvmlDeviceGetCurrentClocksEventReasons")

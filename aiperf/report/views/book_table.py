@@ -19,7 +19,7 @@ from aiperf.report.layout.table import Table, TableColumn, listing, table_lines
 from aiperf.report.layout.text import Line, sentence_lines
 from aiperf.report.numbers import counted
 
-_ROWS = "aiperf book --chapter N lists the rows of a chapter with what was measured, aiperf book --all every row."
+_ROWS = "aiperf book --chapter N lists the rows of a chapter with their measurements, aiperf book --all every row."
 _STYLES = {"reproduced": "green", "stronger": "green", "not reproduced": "red", "weaker": "yellow", "partly": "yellow"}
 
 

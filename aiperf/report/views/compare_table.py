@@ -234,7 +234,7 @@ def _differences(across: Across) -> Iterator[Block]:
             yield Sentences([f"{both} differ in {many}: {compared}"], style="bold", mark="**")
             yield _fields_table(found.must_match, letters[0], letter)
         if found.record_only:
-            yield Sentences([f"{both} differ in what is only recorded"])
+            yield Sentences([f"{both} differ in fields that are only recorded"])
             yield _fields_table(found.record_only, letters[0], letter)
 
 

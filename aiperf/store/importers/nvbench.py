@@ -90,7 +90,7 @@ def _benchmark(benchmark: Node, state: Node, path: Path) -> Benchmark:
         return Benchmark(name, UNIT, base=base, axes=axes, skipped=why)
     way = next((w for w in _WAYS if w.tag(f"{w.time}/mean") in summaries), None)
     if way is None:
-        return Benchmark(name, UNIT, base=base, axes=axes, skipped="the file holds no mean time of it")
+        return Benchmark(name, UNIT, base=base, axes=axes, skipped="the file has no mean time for it")
     times, why = _samples(summaries, way, path)
     summary = ToolSummary(
         _value(summaries, way.tag(f"{way.time}/mean")),
