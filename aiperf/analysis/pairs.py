@@ -190,9 +190,7 @@ def lacks_primary_metric(pair: Pair, case: Case) -> tuple[str, str]:
             found = f"a launch reported {units}: {needed - units} are missing"
             if not units:
                 found = f"the workload reports no series {about.series} (latencies)"
-            sentence = (
-                f"{metric} is the metric of this case and needs {needed} timed units of work, but {found}"
-            )
+            sentence = f"{metric} is the metric of this case and needs {needed} timed units of work, but {found}"
         return side, sentence
     return "", ""
 

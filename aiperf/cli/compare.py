@@ -38,7 +38,7 @@ def compare(
     ] = [],  # noqa: B006 - typer reads the default and never changes it
     hosts: Annotated[
         bool,
-        typer.Option("--hosts", help="Compare each case across similar hosts, and predict another one."),
+        typer.Option("--hosts", help="Compare each case across similar hosts, and predict the next one."),
     ] = False,
     results: ResultsOption = DEFAULT_RESULTS,
     every_metric: EveryMetricOption = False,

@@ -276,7 +276,7 @@ def _unforeseen(error: Exception) -> int:
         return _trace(Exit.USAGE)
     # It may not happen again, so the traceback is printed without being asked for.
     traceback.print_exc()
-    print(f"aiperf: internal error in aiperf: {type(error).__name__}: {error}", file=sys.stderr)
+    print(f"aiperf: internal error: {type(error).__name__}: {error}", file=sys.stderr)
     return Exit.INTERNAL
 
 

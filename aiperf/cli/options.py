@@ -44,7 +44,7 @@ PrecisionOption = Annotated[
 BudgetOption = Annotated[
     str,
     typer.Option(
-        "--budget", help="Time for the whole run, e.g. 10min; every case gets its first look, even beyond it."
+        "--budget", help="Time for the whole run, e.g. 10min; every case still gets its first look."
     ),
 ]
 SeedOption = Annotated[int, typer.Option("--seed", help="Random seed for orders, inputs and offsets (recorded).")]
@@ -71,7 +71,7 @@ PeaksOption = Annotated[
 StrictOption = Annotated[
     bool | None,
     typer.Option(
-        "--strict/--no-strict", help="Reject a case with an unchecked part, unless it gives a reason; gate: on."
+        "--strict/--no-strict", help="Invalid if something is not verified and no reason is given; default for gate."
     ),
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Hide progress.")]

@@ -271,6 +271,6 @@ def test_a_pair_that_does_not_tell_what_its_case_is_about_says_which_side_and_wh
     few = pair_of(told("before", [[1.0] * 700]), told("after", [[1.0] * 600]))
     side, sentence = lacks_primary_metric(few, make_case(metric="latency_p99"))
     assert side == "after"
-    assert sentence.endswith(" that were timed, and a launch reported 600: 62 are missing")
+    assert sentence.endswith(" timed units of work, but a launch reported 600: 62 are missing")
     void = make_pair(0, {"before": 2e-3, "after": 1e-3}, void=True)
     assert lacks_primary_metric(void, make_case(metric="peak_memory")) == ("", "")

@@ -193,7 +193,7 @@ def test_a_fault_of_aiperf_itself_is_told_with_its_place_and_a_code_of_its_own(h
     told = here("list")
     assert (told.code, told.out) == (70, "")
     assert "in breaks" in told.err
-    assert told.err.endswith("\naiperf: internal error in aiperf: ZeroDivisionError: by zero\n")
+    assert told.err.endswith("\naiperf: internal error: ZeroDivisionError: by zero\n")
 
 
 def test_entry_is_the_one_place_that_turns_outcomes_into_codes(monkeypatch, capsys) -> None:
