@@ -43,7 +43,7 @@ def faults(
     busy = max((sent.cpu_share or 0.0 for _, sent in played), default=0.0)
     if busy > _CLIENT_BUSY:
         found["client_busy"] = (
-            f"the client used {100 * busy:.0f} % of a CPU (limit {100 * _CLIENT_BUSY:.0f} %), so times include its delays"
+            f"the client used {100 * busy:.0f} % of a CPU (limit {100 * _CLIENT_BUSY:.0f} %): times include its delays"
         )
     found |= _tokens(requests)
     if found_cached is not None and found_cached > at_most + _CACHE_MARGIN:
