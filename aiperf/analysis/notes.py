@@ -187,8 +187,7 @@ _REMEDIES = {
     "memory_elsewhere": f"let the process itself hold it, compare whole programs, {_SAY_WHY}",
     "batches_only": f"let every step finish its own work, {_SAY_WHY}",
     "scheduled_apart": (
-        "leave CPUs and priorities unchanged, or run with --pin none; a Workload can say why with "
-        'done_outside="..."'
+        'leave CPUs and priorities unchanged, or run with --pin none; a Workload can say why with done_outside="..."'
     ),
     "tolerance_used": 'say why that is close enough with check: {kind: named, ..., reason: "..."}',
     "first_run_slower": 'remove what earlier runs left behind with --prepare "rm -r ..."',

@@ -83,9 +83,7 @@ _Name = Annotated[
 ]
 _EnvBefore = Annotated[
     list[str],
-    typer.Option(
-        "--env-before", metavar="NAME=VALUE", help="Environment variable for the first program; repeatable."
-    ),
+    typer.Option("--env-before", metavar="NAME=VALUE", help="Environment variable for the first program; repeatable."),
 ]
 _EnvAfter = Annotated[
     list[str],
@@ -109,9 +107,7 @@ _PROGRAM_SECONDS = 40
 _Delta = Annotated[
     str, typer.Option("--delta", "--threshold", help="Smallest relative difference that matters: 2% or 0.02.")
 ]
-_Timeout = Annotated[
-    str, typer.Option("--timeout", help="Time limit for one run of a program; default: 10min.")
-]
+_Timeout = Annotated[str, typer.Option("--timeout", help="Time limit for one run of a program; default: 10min.")]
 _SameOutput = Annotated[bool, typer.Option("--same-output", help="Require all programs to print the same bytes.")]
 
 

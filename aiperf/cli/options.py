@@ -43,9 +43,7 @@ PrecisionOption = Annotated[
 ]
 BudgetOption = Annotated[
     str,
-    typer.Option(
-        "--budget", help="Time for the whole run, e.g. 10min; every case still gets its first look."
-    ),
+    typer.Option("--budget", help="Time for the whole run, e.g. 10min; every case still gets its first look."),
 ]
 SeedOption = Annotated[int, typer.Option("--seed", help="Random seed for orders, inputs and offsets (recorded).")]
 OnlyOption = Annotated[

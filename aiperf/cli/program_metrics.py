@@ -49,9 +49,7 @@ _OPTIONS = {
         "wall",
     ),
     "primary": (
-        Annotated[
-            str, typer.Option("--primary", metavar="NAME", help="Metric that decides the verdict, e.g. time.")
-        ],
+        Annotated[str, typer.Option("--primary", metavar="NAME", help="Metric that decides the verdict, e.g. time.")],
         "",
     ),
 }

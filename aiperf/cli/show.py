@@ -91,9 +91,7 @@ def _show_case(form: OutputFormat, name: str, case: str, results: Path) -> None:
         return
     else:
         lost = f" {len(damaged)} damaged record(s) were ignored." if damaged else ""
-        raise usage(
-            f"{stored.folder} has no case.{lost}", f"{in_results(f'aiperf report {name}', results)} shows it."
-        )
+        raise usage(f"{stored.folder} has no case.{lost}", f"{in_results(f'aiperf report {name}', results)} shows it.")
     for problem in stored.warnings if case else damaged:
         print(problem.sentence, file=sys.stderr)
     # Found by case id, as the run's page does; aiperf report names what is damaged there.

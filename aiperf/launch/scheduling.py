@@ -186,9 +186,7 @@ def apart(threads: Sequence[Scheduling], own: Scheduling, given: Collection[int]
             f"some of its threads may run on CPU {format_cpus(sorted(left))}, beyond those assigned to it"
         )
     if late:
-        found["timer_slack"] = (
-            f"its timers may fire {late[0].slack_ns} ns late, those of aiperf {own.slack_ns} ns"
-        )
+        found["timer_slack"] = f"its timers may fire {late[0].slack_ns} ns late, those of aiperf {own.slack_ns} ns"
     return found
 
 

@@ -288,9 +288,7 @@ def _unknown(name: str, before: Observed, after: Observed) -> str:
         return ": only one side counts it" if len(observed) == 1 else ": a side counted no finite number"
     near = closest(name, [*COUNTERS, *before.own, *after.own])
     meant = f"did you mean {near}? " if near else ""
-    return (
-        f": no counter has that name, and the workload does not count it; {meant}aiperf list --counters shows them"
-    )
+    return f": no counter has that name, and the workload does not count it; {meant}aiperf list --counters shows them"
 
 
 def _side(observed: Observed, tool: Tool) -> SideProfile | None:

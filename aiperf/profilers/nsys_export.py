@@ -71,7 +71,7 @@ def _import(nsys: FoundTool, raw: Path, report: Path, env: Mapping[str, str]) ->
         if report.is_file():
             return
         reasons.append(f"{importer} made no report{_because(ended)}")
-    raise NoReport("; ".join(reasons) or f"no QdstrmImporter was found near {nsys.path}: the installation is incomplete")
+    raise NoReport("; ".join(reasons) or f"no QdstrmImporter near {nsys.path}: the installation is incomplete")
 
 
 def _because(ended: HelperRun) -> str:

@@ -62,9 +62,7 @@ def _status(host: HostFacts, env: Mapping[str, str], root: Path) -> ToolStatus:
         return tool
     where = tool.where
     if not tool.can("--control"):
-        return ToolStatus(
-            "perf", False, where, "it is too old to profile only a part of the run (--control)", "", tool
-        )
+        return ToolStatus("perf", False, where, "it is too old to profile only a part of the run (--control)", "", tool)
     paranoid = _paranoid(root)
     if paranoid > 2 and not (is_capable(CAP_PERFMON, root) or is_capable(CAP_SYS_ADMIN, root)):
         fix = "As root: sysctl kernel.perf_event_paranoid=2"

@@ -238,9 +238,7 @@ def outcome_sentences(record: CaseRecord) -> list[str]:
         return [f"Skipped: {record.skip_reason}", *([f"To run it: {record.skip_fix}"] if record.skip_fix else [])]
     if record.status == "failed":
         return [f"Failed: {failure_sentence(record.failure) if record.failure else 'no reason was recorded'}"]
-    return (
-        ["The case was interrupted; what it measured until then is below."] if record.status == "interrupted" else []
-    )
+    return ["The case was interrupted; what it measured until then is below."] if record.status == "interrupted" else []
 
 
 def stderr_lines(record: CaseRecord) -> list[str]:

@@ -34,7 +34,7 @@ def test_joules_of_an_iteration_are_the_mean_power_times_its_time_in_the_same_ru
     [
         (None, "not measured"),
         (replace(GOOD, problem="GPU 0 is cut into MIG slices"), "MIG"),
-        (replace(GOOD, seconds=4.99), "4.99 s in all are too short"),
+        (replace(GOOD, seconds=4.99), "4.99 s in total are too short"),
         (replace(GOOD, windows=1), "too short"),
         (replace(GOOD, updates=49), "49 times"),
         (replace(GOOD, iterations=0), "no iteration"),

@@ -83,7 +83,7 @@ def test_every_mistake_in_the_commands_is_told_at_once(here, user) -> None:
     unquoted = here("ab", "true", "old.py")
     assert 'in quotes: "PROGRAM old.py"; or give ./old.py.' in unquoted.err
     told_of_a_pipe = here("ab", "true | true", "true")
-    assert (told_of_a_pipe.code, "no shell runs it" in told_of_a_pipe.err) == (2, True)
+    assert (told_of_a_pipe.code, "no shell runs this" in told_of_a_pipe.err) == (2, True)
     for fragment in (
         'program "nosuchprogram" not found',
         "has a quote that is not closed",

@@ -81,8 +81,7 @@ def test_history_says_which_node_has_become_slower_since_the_earlier_surveys(use
     assert {name: row["since"] for name, row in rows.items()} == {"n1": "no slower", "n2": "no slower", "n3": "slower"}
     assert (rows["n3"]["surveys"], round(rows["n3"]["change"], 1)) == (3, 0.2)
     assert (
-        "2026-01-05.json is not JSON; ignored"
-        in user.types("survey", "--history", "--results", str(folder.parent)).err
+        "2026-01-05.json is not JSON; ignored" in user.types("survey", "--history", "--results", str(folder.parent)).err
     )
 
 

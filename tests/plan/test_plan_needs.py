@@ -77,7 +77,7 @@ def test_one_unmet_need_gives_one_reason_and_a_fix(host, case):
 
 def test_peer_access_that_the_host_denies(host):
     needs = Needs(gpus=2, peer_access=True)
-    assert "does not allow it" in unmet(needs, host(2, peer_access=False))[0][0]
+    assert "does not allow" in unmet(needs, host(2, peer_access=False))[0][0]
     assert "fewer than two" in unmet(replace(needs, gpus=1), host(1))[0][0]
 
 
@@ -110,7 +110,7 @@ def test_disk_is_asked_of_the_results_folder_even_before_it_exists(host, tmp_pat
     folder = tmp_path / "not" / "yet"
     assert unmet(Needs(disk=1), host(), folder=folder) == []
     (reason, fix), *rest = unmet(Needs(disk=900 * 2**40), host(), folder=folder)
-    assert reason.startswith(f"needs 900 TiB of free disk, {tmp_path} has ")
+    assert reason.startswith(f"needs 900 TiB of free disk, but {tmp_path} has ")
     assert (fix, rest) == ("free some space, or move the results", [])
     assert not folder.exists()
 

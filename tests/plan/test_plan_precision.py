@@ -75,7 +75,7 @@ def test_a_file_of_ones_own_changes_only_what_it_names(load) -> None:
         ("looks: &a [3]", "the anchor &a"),
         ("? [a]\n: 3", "a key is a list"),
         ("a: 1\n---\nb: 2", "a second document"),
-        ("a: " + "x" * (1 << 20), "may have 1 MiB"),
+        ("a: " + "x" * (1 << 20), "the limit for a scenario file is 1 MiB"),
     ],
 )
 def test_a_mistake_in_a_precision_file_is_told_with_the_file(load, text, told) -> None:

@@ -104,7 +104,7 @@ def test_nothing_left_is_said(place: Place):
 
 def test_a_missing_importer_is_said(place: Place):
     place.raw.write_bytes(b"x")
-    assert refused(place) == f"no QdstrmImporter was found near {place.tool.path}: the installation is incomplete"
+    assert refused(place) == f"no QdstrmImporter near {place.tool.path}: the installation is incomplete"
 
 
 def test_an_importer_that_lacks_libraries_is_not_run_and_they_are_named(place: Place):

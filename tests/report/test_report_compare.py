@@ -171,7 +171,7 @@ def test_a_case_whose_scenario_changed_says_what_changed_and_gives_no_number():
 @pytest.mark.parametrize("status", ["running", "interrupted"])
 def test_what_an_unfinished_run_has_not_come_to_has_not_vanished(status):
     text = told((run(20), FIRST[:2]), (run(21, status=status), LATER[:1]))
-    assert "B has no record of it, but is not finished" in text
+    assert "B has no record of it, but it is not finished" in text
     assert "vanished" not in text
     assert ("not finished: still running, or killed" in " ".join(text.split())) == (status == "running")
 

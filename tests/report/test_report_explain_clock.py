@@ -38,8 +38,8 @@ def test_both_terms_are_told_with_the_clocks_and_the_interval() -> None:
     record = clocked(*[(1886.0, 1980.0)] * 5, (1884.0, 1980.0))
     (said,) = clock_sentences(record, record.results[0])
     assert said == (
-        "The ratio 1.060× splits in two: the SM clock is 1.050× (before 1886, after 1980 MHz, 98.4 % interval 1.049 … 1.051) and "
-        "cycles are 1.009×; time that does not follow this clock counts as cycles."
+        "The ratio 1.060× splits in two: the SM clock is 1.050× (before 1886, after 1980 MHz, 98.4 % interval 1.049 … "
+        "1.051) and cycles are 1.009×; time that does not follow this clock counts as cycles."
     )
 
 

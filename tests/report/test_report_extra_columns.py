@@ -148,10 +148,10 @@ def test_nothing_changes_in_any_dialect_when_no_column_is_asked_for() -> None:
 
 def test_the_energy_of_programs_is_told_with_what_held_them_back_in_slices_or_with_its_reason() -> None:
     found = record()
-    assert "never held back" not in " ".join(shown(found, "energy").split())
+    assert "never paused" not in " ".join(shown(found, "energy").split())
     noted = [replace(run, facts={"energy": "of 4 runs alone"}) for run in found.pairs[0].runs]
     sliced = replace(found, pairs=tuple(replace(pair, runs=tuple(noted)) for pair in found.pairs))
-    assert "Programs run alone for it and are never held back" in " ".join(shown(sliced, "energy").split())
+    assert "Programs run alone for it and are never paused" in " ".join(shown(sliced, "energy").split())
     refused = record(after=replace(READING, problem="for root only"))
     sides = tuple(replace(s, workload="", command=("true",)) for s in refused.case.sides)
     assert "for root only" in shown(replace(refused, case=replace(refused.case, sides=sides)), "energy")

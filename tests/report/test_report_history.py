@@ -147,7 +147,7 @@ def test_a_run_that_does_not_hold_the_metric_says_so_and_nothing_of_how_its_case
     holding = replace(holding, results=(*holding.results, make_result(memory, primary=False)))
     without = replace(without, notes=(Note("verdict_reached", {"pairs": 6}),))
     text = text_of(history_view(all_series([(one, without), (two, holding)], metric="peak_memory")))
-    assert " 2026-11-01 18:05  no number: it does not have this metric\n" in text
+    assert " 2026-11-01 18:05  no number: this run does not have the metric\n" in text
 
 
 @pytest.mark.parametrize("width", [100, 80, 60])

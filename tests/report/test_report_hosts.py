@@ -45,7 +45,9 @@ def test_each_host_stands_with_its_own_interval_and_the_prediction_below():
 
 
 def test_two_hosts_say_that_a_prediction_is_not_possible():
-    assert "another – – not possible: 2 hosts, but 3 are needed –" in " ".join(printed({"h-1": 2.0, "h-2": 2.1}).split())
+    assert "another – – not possible: 2 hosts, but 3 are needed –" in " ".join(
+        printed({"h-1": 2.0, "h-2": 2.1}).split()
+    )
 
 
 def test_without_a_name_cases_of_one_host_are_only_counted_and_programs_get_all():

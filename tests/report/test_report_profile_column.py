@@ -71,7 +71,7 @@ def test_csv_json_and_markdown_have_the_word_and_the_flag() -> None:
     assert first["mechanism"] == "did not move"
     row = json.loads(run_json(make_run(), table(), records=[record()]))["rows"][0]
     assert row["mechanism"] == "did not move"
-    assert row["mechanism_note"].startswith("improved, but not by the mechanism")
+    assert row["mechanism_note"].startswith("improved, but not by the claimed mechanism")
     told = markdown_of(run_page(make_run(), table(), summary="s"))
     assert "| did not move |" in told
     assert "| improved |" in told

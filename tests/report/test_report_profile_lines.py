@@ -240,7 +240,7 @@ def test_bytes_and_times_of_several_launches_are_of_one_and_stand_before_the_occ
     ("flops", "work", "width", "said"),
     [
         (5.0, {"before": {"flops": 0.0}}, 100, "including any of address arithmetic; before declares none"),
-        (5.0, {"before": {"flops": 0.0}, "after": {"flops": 0}}, 100, "included; before and after declare none"),
+        (5.0, {"before": {"flops": 0.0}, "after": {"flops": 0}}, 100, "arithmetic; before and after declare none"),
         (5.0, {"before": {"flops": 7.0}}, 100, "including any of address arithmetic\n"),
         (5.0, {}, 100, "including any of address arithmetic\n"),
         (0.0, {"before": {"flops": 0.0}}, 100, ""),

@@ -103,9 +103,9 @@ WRONG = {
     ),
     "others before a case": (
         "{verdict: improved}, {verdict: regressed, case: {n: 2}}",
-        "31: expect[2]: earlier entries decide for all its cases;",
+        "31: expect[2]: earlier entries already cover all its cases;",
     ),
-    "others twice": ("{verdict: improved}, {verdict: regressed}", "31: expect[2]: earlier entries decide for all"),
+    "others twice": ("{verdict: improved}, {verdict: regressed}", "31: expect[2]: earlier entries already cover all"),
     "no verdict": ("{case: {n: 1}}", "10: expect[1].verdict is missing. Write expect[1].verdict:."),
     "another verdict": (
         "{verdict: improvd}",

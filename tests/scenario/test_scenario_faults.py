@@ -77,7 +77,10 @@ CASES = {
         "x.yaml:7:8: check: none needs a reason. Write check: {kind: none, reason: why the outputs cannot",
     ),
     "check of an unknown word": ("check: exact\n", 'x.yaml:7:8: check: "exact" is not a check. Write bitwise, '),
-    "check with keys of two kinds": ("check: {name: a, rtol: 1}\n", "x.yaml:7:18: check.rtol does not apply to a named"),
+    "check with keys of two kinds": (
+        "check: {name: a, rtol: 1}\n",
+        "x.yaml:7:18: check.rtol does not apply to a named",
+    ),
     "negative tolerance": (
         "check: {rtol: -1}\n",
         "x.yaml:7:15: check.rtol: -1 is out of range; it must be at least 0.",
@@ -140,7 +143,7 @@ SIDES = {
     "missing side": (("before: {pinned: false}\n", ""), "x.yaml:1:1: before is missing. Write before: ./file.py:fun"),
     "no second side": (("after: {pinned: true}\n", ""), "x.yaml:1:1: after is missing. Write after: ./file.py:func"),
     "side without a value": (("{pinned: false}", ""), "x.yaml:5:8: before has no value. Write {key: value}"),
-    "equal sides": (("pinned: true", "pinned: false"), "x.yaml:6:1: after is the same as before. State what differs"),
+    "equal sides": (("pinned: true", "pinned: false"), "x.yaml:6:1: after is the same as before. Write what differs"),
     "unknown family": (("./bench.py:copy", "transfr.copy"), 'x.yaml:3:11: workload: "transfr.copy": there is no '),
     "unknown function": (
         ("bench.py:copy", "bench.py:cpy"),
@@ -154,7 +157,7 @@ SIDES = {
     "no workload": (("workload: ./bench.py:copy\n", ""), "x.yaml:1:1: workload is missing. Write workload: family"),
     "no context": (
         ("bench.py:copy", "bench.py:bare"),
-        'x.yaml:3:11: workload: "./bench.py:bare": bare returns a Workload and takes no context. '
+        'x.yaml:3:11: workload: "./bench.py:bare": bare returns a Workload but takes no context. '
         "Write def bare(context: Context, ...) -> Workload:",
     ),
     "not a workload": (
@@ -200,7 +203,7 @@ SIDES = {
     "a set-up beside a workload": (
         ("params: {", "setup: ./bench.py:make\nparams: {"),
         "x.yaml:4:8: setup: ./bench.py:copy takes a context and makes its own inputs. Leave setup out: it makes "
-        "the arguments of plain functions.",
+        "arguments for plain functions only.",
     ),
     "a set-up that makes a workload": (
         ("workload: ./bench.py:copy\nparams: {size: 1MiB}", "workload: json:loads\nsetup: ./bench.py:copy"),
@@ -217,7 +220,10 @@ SIDES = {
     "time without a unit": (("pinned: true", "wait: 2"), 'x.yaml:6:15: after.wait: "2" is not a time. Write a number'),
     "text that is a number": (("pinned: true", "label: 2"), 'x.yaml:6:16: after.label: 2 is not text. Quote it: "2".'),
     "list entry": (("pinned: true", "shape: [1, b]"), 'x.yaml:6:16: after.shape: "b" is not a whole number.'),
-    "command beside a workload": (("{pinned: true}", "{command: ls}"), "x.yaml:5:1: before has no command, another"),
+    "command beside a workload": (
+        ("{pinned: true}", "{command: ls}"),
+        "x.yaml:5:1: before has no command, but another",
+    ),
     "preparing a workload": (
         ("{pinned: true}", "{pinned: true, prepare: sync}"),
         "x.yaml:6:23: after.prepare: only a command can be prepared by a shell line.",
@@ -229,8 +235,8 @@ SIDES = {
 
 def test_a_workload_alone_cannot_differ_from_itself(faults):
     assert faults("workload: json:loads\nexpect: improved\n") == [
-        'x.yaml:2:9: expect: "improved" for a single workload, which is compared with itself. Write equivalent, or leave '
-        "it out."
+        'x.yaml:2:9: expect: "improved" for a single workload, which is compared with itself. Write equivalent, or '
+        "leave it out."
     ]
 
 
@@ -267,10 +273,10 @@ def test_a_command_takes_no_parameter_no_workload_and_no_check(faults):
     )
     assert [line.split(": ", 1)[1].split(". ")[0] for line in faults(text)] == [
         "workload is not used: every side is a command",
-        "params.n: a command takes no parameter",
-        "axes.m: a command takes no parameter",
+        "params.n: a command takes no parameters",
+        "axes.m: a command takes no parameters",
         "check: the outputs of commands are not compared",
-        "after.x: a command takes no parameter",
+        "after.x: a command takes no parameters",
         "measure.clock: a command is timed from start to exit, by wall time",
     ]
 
@@ -302,7 +308,7 @@ def test_a_good_file_has_no_fault(write, good):
     [
         ("{metric: speed}", 'x.yaml:7:19: measure.metric: "speed" is not allowed; allowed: time, '),
         ("{metric: user}", "x.yaml:7:19: measure.metric: only commands report user time. Choose time, memory, "),
-        ("{metric: gpu_memory}", "x.yaml:7:19: measure.metric: gpu_memory needs a GPU, and the scenario does not"),
+        ("{metric: gpu_memory}", "x.yaml:7:19: measure.metric: gpu_memory needs a GPU, but the scenario does not"),
         (
             "{metric: peak_memory, isolation: in_process}",
             "x.yaml:7:19: measure.metric: peak_memory of sides that share one process belongs to neither.",

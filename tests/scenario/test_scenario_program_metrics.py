@@ -36,11 +36,11 @@ def test_name_unit_and_direction_are_read_from_what_is_asked(text, name, unit, b
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("tokens/s: [0-9.]+", "has no group that holds the number"),
+        ("tokens/s: [0-9.]+", "has no group to capture the number"),
         ("tokens/s: ([0-9.]+", "is not a regular expression: missing )"),
-        ("(a) and (b)", "has 2 groups, and one number is asked for"),
+        ("(a) and (b)", "has 2 groups, but a metric is one number"),
         ("json:a..b", "is not a JSON path"),
-        ("loss: ([0-9.]+)", "a higher or a lower loss is better"),
+        ("loss: ([0-9.]+)", "the unit of loss does not show whether higher or lower is better"),
         ("(?P<time>[0-9.]+) ms", '"time" is a metric that aiperf measures itself'),
         ("([0-9]+)", "Name its group, e.g. (?P<throughput>[0-9.]+)."),
     ],

@@ -121,7 +121,9 @@ def test_a_skipped_case_is_left_out_and_a_run_of_nothing_is_refused():
 def test_runs_of_other_hosts_are_refused_with_what_differs():
     other = {"must_match": {**HOST["must_match"], "libraries": {"numpy": "2.1"}}}
     (told,) = refusals(session(), session(name="r2", host=other))
-    assert "r2: was not measured on the same kind of host as the first run: libraries.numpy: 2.0 there, 2.1 here" in told
+    assert (
+        "r2: was not measured on the same kind of host as the first run: libraries.numpy: 2.0 there, 2.1 here" in told
+    )
     into = promote([session()], into=None, **TOLD)
     (told,) = refusals(session(name="r2", host=other), into=into)
     assert "than the baseline" in told

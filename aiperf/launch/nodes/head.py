@@ -380,6 +380,4 @@ def _tell_apart(head: str, others: Sequence[OtherNode]) -> None:
 
 def _missing(came: Sequence[str], wanted: int, results: Path, wait_s: float) -> UserError:
     what = f"{len(came)} of {wanted} nodes joined within {wait_s:g} s: {', '.join(came)}."
-    return usage(
-        what, f"{results.absolute()} must be on a file system that all of them share.", "--launcher env"
-    )
+    return usage(what, f"{results.absolute()} must be on a file system that all of them share.", "--launcher env")

@@ -142,7 +142,7 @@ def _running(run: RunRecord) -> bool:
 def _notices(run: RunRecord, unread: int) -> list[str]:
     said = []
     if _running(run):
-        said.append("This run was still running, or had been killed, when this page was made: it shows what was stored.")
+        said.append("This run was still running, or had been killed, when this page was made.")
     if not run.known:
         said.append("The run's own record is damaged: this page shows only the cases that can be read.")
     if run.status == "interrupted":

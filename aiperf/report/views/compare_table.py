@@ -101,9 +101,7 @@ def notes(across: Across, rows: Sequence[CompareRow]) -> list[str]:
         said.append(FORCED)
     changes = [row for row in rows if row.kind in ("speedup", "value") and row.ratio is not None]
     if across.hosts_differ and not across.forced:
-        said.append(
-            "no change is computed between hosts whose must-match fields differ; --force computes and marks it"
-        )
+        said.append("no change is computed between hosts whose must-match fields differ; --force computes and marks it")
     if changes:
         within = {r.alpha for r in rows if r.kind == "run" and r.alpha is not None}
         own = f"{confidence(within.pop())} within a run, " if len(within) == 1 else ""

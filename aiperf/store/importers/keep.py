@@ -25,9 +25,7 @@ from aiperf.store.write import RunWriter, StoreError
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _UNKNOWN_HOST = "imported"
-_HOST_NOTE = (
-    "the file does not name the machine: name it with --host-id, or this run cannot be compared with any other"
-)
+_HOST_NOTE = "the file does not name the machine: name it with --host-id, or this run cannot be compared with any other"
 
 
 @dataclass(frozen=True)

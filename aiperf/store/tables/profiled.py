@@ -155,9 +155,7 @@ PROFILE_SIDES = DataTable(
         *_OF_A_PROFILE,
         _SIDE,
         _TOOL,
-        column(
-            "iterations", "whole", "profiled iterations that totals cover", lambda row: row.item.iterations or None
-        ),
+        column("iterations", "whole", "profiled iterations that totals cover", lambda row: row.item.iterations or None),
         column("wall_s", "number", "wall time of the range, of the slowest rank", unit="s"),
         column("gpu_span_s", "number", "from the first GPU operation to the last; mean over devices", unit="s"),
         column("gpu_busy_s", "number", "part of the span with work on the GPU", unit="s"),
