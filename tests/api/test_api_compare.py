@@ -115,7 +115,7 @@ def test_a_script_compares_the_functions_above_its_call_and_is_told_of_those_bel
         done = subprocess.run([sys.executable, f"{name}.py"], capture_output=True, text=True, check=True, env=env)
         said.append(done.stdout)
     assert re.match(r"<aiperf (equivalent|inconclusive|improved|regressed): ", said[0]), said
-    assert "g is not defined above the call: compare() is called while" in said[1]
+    assert "g is not defined above the call: compare() is called when" in said[1]
     assert 'Put it under if __name__ == "__main__":' in said[1]
 
 

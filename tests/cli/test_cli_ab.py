@@ -81,7 +81,7 @@ def test_every_mistake_in_the_commands_is_told_at_once(here, user) -> None:
     assert told.code == 2
     (user.folder / "old.py").write_text("")
     unquoted = here("ab", "true", "old.py")
-    assert 'in quotes: "PROGRAM old.py"; or give ./old.py.' in unquoted.err
+    assert 'in quotes: "PROGRAM old.py"; or write ./old.py.' in unquoted.err
     told_of_a_pipe = here("ab", "true | true", "true")
     assert (told_of_a_pipe.code, "no shell runs this" in told_of_a_pipe.err) == (2, True)
     for fragment in (
@@ -272,8 +272,8 @@ def test_runs_of_different_programs_have_histories_of_their_own(user) -> None:
     ("name", "told"),
     [
         ("a/b", '"a/b" is not a valid case name.'),
-        ("ü", "cannot name"),
-        ("4k-pages-vs-transparent-huge-pages", "a scenario's name"),
+        ("ü", "is not a valid case name"),
+        ("4k-pages-vs-transparent-huge-pages", "the name of a scenario"),
     ],
 )
 def test_a_name_that_is_no_name_or_a_scenarios_is_refused(here, name, told) -> None:

@@ -48,7 +48,7 @@ def test_what_both_programs_print_is_compared_and_primary(trained):
     runs = record["pairs"][0]["runs"][0]
     assert len(runs["values"]["tokens_per_s"]) == len(runs["pids"])
     assert not runs["facts"]["sliced"]
-    assert "gives a metric of its own" in runs["facts"]["why"]
+    assert "reports its own metric" in runs["facts"]["why"]
     shown = trained.types("show", "latest").out
     assert 'tokens_per_s in tokens/s (higher is better): the last match of "tokens/s: ([0-9.]+)"' in shown
     again = trained.types("report", "latest", "--recompute")

@@ -56,7 +56,7 @@ def test_a_run_takes_them_and_a_folder_below_the_project_too(project):
     ("table", "said"),
     [
         ('precisoin = "quick"', "Did you mean precision?"),
-        ("pin = [1]", "pin: [1] is not a text"),
+        ("pin = [1]", "pin: [1] is not text"),
         ("pin = ", "is not valid TOML: Invalid value (at line 2, column 7).\n  Correct that line: quote text"),
     ],
 )

@@ -119,7 +119,7 @@ def test_a_mistake_is_one_message_and_exit_code_2(user, words, said):
     ("line", "said"),
     [
         ("name: Mine", "not a name for a Job"),
-        ("nodes: -1", "there must be a node"),
+        ("nodes: -1", "nodes must be 1 or more"),
         ("limits: 3", "limits: 3 is not a mapping"),
         ("pod: {containers: []}", "pod: containers is set by aiperf"),
         ("seconds: 3", "unknown key seconds"),

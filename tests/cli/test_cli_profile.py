@@ -374,4 +374,4 @@ def test_a_suite_goes_on_where_it_was_left_and_ends_in_one_table_of_its_cases(su
 def test_a_program_that_no_tool_here_can_take_is_skipped_with_the_reason(user) -> None:
     done = user.types("profile", "--with", "torch", "--", "true")
     assert done.code == 77
-    assert "switched on and off by aiperf's own workers" in " ".join(done.out.split())
+    assert "works only inside aiperf's own workers" in " ".join(done.out.split())

@@ -234,7 +234,7 @@ def test_a_run_that_was_begun_with_a_secret_is_typed_again(user, here) -> None:
 def test_a_budget_that_cannot_hold_the_first_looks_is_said_before_and_after(user) -> None:
     done = user.runs("tiny.yaml", "--budget", "0.1s")
     assert done.code == 0, done.err
-    first = next(line for line in done.err.splitlines() if "does not cut" in line)
+    first = next(line for line in done.err.splitlines() if "does not shorten" in line)
     assert re.fullmatch(r"the first look will take about \d+ s: a budget of 0 s does not shorten that", first)
     assert done.err.index(first) < done.err.index("[1/1]")
     last = " ".join(done.out.split())

@@ -139,7 +139,7 @@ def test_another_client_loads_both_servers_and_every_pair_says_whose_the_times_a
     )  # fmt: skip
     noted = {incident["kind"]: incident for incident in record["pairs"][0]["incidents"]}
     assert not noted["foreign_client"]["voids"]
-    assert "guidellm 0.8.1, from schedule on" in noted["foreign_client"]["detail"]
+    assert "guidellm 0.8.1, counted from schedule" in noted["foreign_client"]["detail"]
     assert record["pairs"][0]["checks"][0]["passed"], "the servers' answers were compared"
     assert processes_with(marked.env["TEST_MARK"]) == []
     if not late:

@@ -136,7 +136,7 @@ def test_batches_are_told_by_their_size_and_a_fleet_too_small_for_a_verdict_by_p
     file.write_text(json.dumps(asdict(SurveyRecord(NAMES, 1, 0.03, readings))))
     done = user.types("survey", "--from", str(file))
     medians = "(medians; more than 2 nodes together identify none)"
-    assert f"all_reduce: 2 nodes 1.00 ms, all 3 nodes 2.50 ms {medians}" in done.out
+    assert f"all_reduce: 2 nodes 1.00 ms, all 3 nodes 2.50 ms {medians}" in " ".join(done.out.split())
     assert "all_reduce is undecided: with 3 nodes, the slow one cannot be identified" in done.out
     assert {row["node"] for row in json.loads(user.types("survey", "--from", str(file), "--json").out)} == set(NAMES)
 

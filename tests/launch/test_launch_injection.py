@@ -159,7 +159,7 @@ def test_without_a_compiler_or_a_libcupti_the_case_is_skipped_with_the_reason(bu
     monkeypatch.delenv("AIPERF_CUPTI", raising=False)
     monkeypatch.setattr(injection, "_folders", lambda: iter([tmp_path]))
     cupti_places.cache_clear()
-    with pytest.raises(LaunchSkipped, match="libcupti was not found"):
+    with pytest.raises(LaunchSkipped, match="libcupti, which times kernels, was not found"):
         plan_commands(gpu_case(built[0]), seed=1, settings=SETTINGS, guardian=None)
     cupti_places.cache_clear()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

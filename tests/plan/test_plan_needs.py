@@ -78,7 +78,7 @@ def test_one_unmet_need_gives_one_reason_and_a_fix(host, case):
 def test_peer_access_that_the_host_denies(host):
     needs = Needs(gpus=2, peer_access=True)
     assert "does not allow" in unmet(needs, host(2, peer_access=False))[0][0]
-    assert "fewer than two" in unmet(replace(needs, gpus=1), host(1))[0][0]
+    assert "has fewer" in unmet(replace(needs, gpus=1), host(1))[0][0]
 
 
 def test_a_gang_on_gpus_needs_a_gpu_a_rank(host):

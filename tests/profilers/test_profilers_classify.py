@@ -129,8 +129,8 @@ def test_queues_and_waits_are_named_where_they_decide(
 
 
 UNSEEN = (
-    "the host waits for the GPU for {} % of the time in which it seems idle, perhaps for work that is not recorded: "
-    "of kernels or graphs that the device launched, or a host function"
+    "the host waits for the GPU for {} % of the time in which it seems idle, perhaps for unrecorded work: "
+    "kernels or graphs that the device launched, or a host function"
 )
 GPU = "the GPU is busy for {} % of its span; kernel counters would show with what"
 

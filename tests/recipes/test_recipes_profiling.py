@@ -265,7 +265,7 @@ def test_what_has_no_line_for_the_shell_has_the_reason(tmp_path: Path):
         )
     )
     head, name, ncu, perf, before, after = commands_of([at_ref], request, results=tmp_path)
-    assert head.startswith("# specs, and reports that these commands write, lie in ")
+    assert head.startswith("# specs, and reports that these commands write, are in ")
     assert name == "# s[n=1]"
     assert ncu == "# ncu: the case runs on no GPU"
     assert perf == "# perf: no perf. Get it."

@@ -148,5 +148,5 @@ def test_what_nodes_cannot_do_together_is_left_out_as_a_whole(tmp_path):
 
 
 def test_one_node_cannot_be_surveyed(tmp_path):
-    with pytest.raises(UserError, match="compares nodes, and there is one"):
+    with pytest.raises(UserError, match="needs at least 2 nodes"):
         run_survey(SurveyRequest(1, 0.03), host=HOST, settings=make_settings(tmp_path), cluster=None, note=print)

@@ -126,7 +126,7 @@ def test_runs_of_other_hosts_are_refused_with_what_differs():
     )
     into = promote([session()], into=None, **TOLD)
     (told,) = refusals(session(name="r2", host=other), into=into)
-    assert "than the baseline" in told
+    assert "kind of host as the baseline" in told
     assert refusals(session(name="r2", host={}), into=into)
 
 
