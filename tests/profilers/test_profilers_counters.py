@@ -90,7 +90,7 @@ def test_the_operations_of_a_side_are_not_known_while_those_of_one_kernel_are_no
 def test_a_counter_of_which_nothing_was_told_is_not_readable_and_never_zero(name: str):
     mechanism = judged(name, "down", Observed(), everything(COUNTERS[name].tools[0]))
     assert (mechanism.state, mechanism.before, mechanism.after, mechanism.tool) == ("not_readable", None, None, "")
-    assert mechanism.sentence == f"{name} was not readable here: it takes {' or '.join(COUNTERS[name].tools)}"
+    assert mechanism.sentence == f"{name} was not readable here: it needs {' or '.join(COUNTERS[name].tools)}"
 
 
 @pytest.mark.parametrize("name", sorted(COUNTERS))
@@ -204,7 +204,7 @@ def test_a_count_of_the_workload_that_one_side_lacks_is_no_unknown_name(after: d
 
 def test_an_event_by_perfs_own_name_takes_perf():
     assert judged("dTLB-load-misses", "down", Observed(), Observed()).sentence == (
-        "dTLB-load-misses was not readable here: it takes perf"
+        "dTLB-load-misses was not readable here: it needs perf"
     )
 
 

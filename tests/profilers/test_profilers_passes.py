@@ -103,7 +103,7 @@ def test_ncu_is_asked_for_what_the_case_itself_claims_of_as_far_as_it_knows_it(
     read: list[object] = []
     monkeypatch.setattr(ncu, "read_ncu", lambda *a, **k: read.append(k["claimed"]) or Reading())
     notes = notes_of(launch.read(Pass("before", 1), {}))
-    assert (read, [n for n in notes if "not asked for" in n]) == ([looked_for], [note] if note else [])
+    assert (read, [n for n in notes if "not requested" in n]) == ([looked_for], [note] if note else [])
 
 
 @pytest.mark.parametrize(("counts", "lost"), [((49,), False), ((40, 10), True), ((), None)])

@@ -388,4 +388,4 @@ def test_a_case_whose_sides_do_not_tell_what_it_is_about_fails_and_says_so() -> 
     sit(state, Bench([pair()]))
     record = to_record(state)
     assert (record.status, record.pairs) == ("failed", ())
-    assert "it takes 662 units of work that were timed, and the workload reports no series" in record.failure.message
+    assert "needs 662 timed units of work, but the workload reports no series" in record.failure.message
