@@ -169,7 +169,7 @@ def test_a_round_of_pytest_benchmark_is_the_replicate_and_its_doubt_is_told(tmp_
     assert [p.samples[0].wall_s / 20 for p in record.pairs] == pytest.approx(stats["data"])
     assert sum(p.samples[0].wall_s for p in record.pairs) == pytest.approx(stats["mean"] * 5 * 20)
     assert summary.value == pytest.approx(geometric(stats["data"]))
-    assert any("of one process" in note for note in note_sentences(record))
+    assert any("from one process" in note for note in note_sentences(record))
 
 
 def test_parameters_of_a_test_are_axes(tmp_path: Path) -> None:
