@@ -52,7 +52,7 @@ class RunPeaks:
                 wanted, session=self._session, host=self._host, host_id=self._host_id, note=self._note, then=later
             )
             for outcome in (o for o in found if o.fresh and o.problem):
-                self._note(f"the limit {outcome.spec.name}: {outcome.problem}")
+                self._note(f"the peak {outcome.spec.name}: {outcome.problem}")
         except (AiperfError, OSError) as error:
             # A run without limits is worth more than none.
             self._note(str(error))

@@ -199,11 +199,11 @@ def test_a_trace_without_our_ranges_says_so_and_is_read_by_the_names_given(here)
     [
         ((), "no scenario or program given"),
         (("tiny.yaml", "--with", "vtune"), 'unknown profiler "vtune"'),
-        (("--import", "nowhere.sqlite"), "there is no such file"),
-        (("--import", "tiny.yaml"), "does not end as a report does"),
+        (("--import", "nowhere.sqlite"), "does not exist"),
+        (("--import", "tiny.yaml"), "has no known report extension"),
         (("--import", "torn.sqlite"), "not an nsys export"),
         (("--import", "torn.json"), "not a torch.profiler trace"),
-        (("--html", "--import", "torn.json"), "a page belongs to a run"),
+        (("--html", "--import", "torn.json"), "works only for a run"),
         (("--range", "a@", "--import", "torn.json"), "does not name a range"),
         (("tiny.yaml", "--timeout", "0s"), "not a duration above zero"),
     ],
@@ -352,7 +352,7 @@ def test_a_suite_goes_on_where_it_was_left_and_ends_in_one_table_of_its_cases(su
     done = suited.types("profile", "--suite", "./mine.yaml", "--with", "torch", "--resume", "latest")
     assert done.code == 0, done.err
     assert (suited.latest() / "profiles" / "first.json").stat().st_mtime_ns == kept
-    assert "1 of 2: first is kept as it was profiled" in done.err
+    assert "1 of 2: first is already profiled, and kept" in done.err
     assert "2 of 2: second: torch over before" in done.err
     *_, table, first, second, folder = done.out.rstrip().splitlines()
     assert table.split()[:2] == ["case", "by"]
@@ -375,4 +375,4 @@ def test_a_suite_goes_on_where_it_was_left_and_ends_in_one_table_of_its_cases(su
 def test_a_program_that_no_tool_here_can_take_is_skipped_with_the_reason(user) -> None:
     done = user.types("profile", "--with", "torch", "--", "true")
     assert done.code == 77
-    assert "switched on and off by aiperf's own workers" in " ".join(done.out.split())
+    assert "works only inside aiperf's own workers" in " ".join(done.out.split())

@@ -181,7 +181,7 @@ def test_a_folder_that_fills_up_in_mid_job_is_told_and_what_was_measured_is_kept
         out, err = running.communicate(timeout=100)
         assert running.returncode == 2, out + err
         assert "could not be saved: no space left on device" in err
-        assert "when there is room, continue with: aiperf run --resume 2" in err
+        assert "once there is space, continue with: aiperf run --resume 2" in err
         assert "calls=1" in out, "what was measured is shown"
         kept = {name: case["pairs"] for name, case in run.cases().items()}
         assert any(kept.values())
