@@ -81,7 +81,7 @@ def test_every_mistake_in_the_commands_is_told_at_once(here, user) -> None:
     assert told.code == 2
     (user.folder / "old.py").write_text("")
     unquoted = here("ab", "true", "old.py")
-    assert 'in quotes: "PROGRAM old.py"; or write ./old.py.' in unquoted.err
+    assert 'in quotes together: "PROGRAM old.py"; or write ./old.py.' in unquoted.err
     told_of_a_pipe = here("ab", "true | true", "true")
     assert (told_of_a_pipe.code, "no shell runs this" in told_of_a_pipe.err) == (2, True)
     for fragment in (

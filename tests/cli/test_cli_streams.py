@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 from cli_user import QUIET_CPU, processes_with
@@ -52,6 +54,15 @@ def test_a_run_whose_progress_nobody_can_read_is_measured_to_its_end(user) -> No
     assert user.run_record()["status"] == "finished"
 
 
+@pytest.fixture
+def heard() -> Iterator[None]:
+    """Hang-ups reach what is started here, also where these tests themselves run under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("heard")
 def test_a_run_whose_terminal_is_gone_is_closed_as_interrupted(marked) -> None:
     marked.scenario("tiny")  # both sides in one process
     marked.env["TERM"] = "xterm"

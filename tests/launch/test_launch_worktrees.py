@@ -356,5 +356,5 @@ def test_a_submodule_that_is_not_there_says_how_to_get_it(repo, tmp_path, trees)
 def test_a_working_tree_with_a_changed_submodule_is_refused(repo, tmp_path, trees) -> None:
     with_submodule(repo, tmp_path)
     (repo / "lib" / "x" / "inner").write_text("two")
-    with pytest.raises(CheckoutFailed, match="submodule lib/x has changes that are not committed"):
+    with pytest.raises(CheckoutFailed, match="the submodule lib/x has uncommitted changes"):
         trees.checkout(repo, WORKING_TREE)
