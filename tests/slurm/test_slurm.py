@@ -206,8 +206,8 @@ def test_a_folder_that_the_nodes_do_not_share_is_told_before_anything_runs(clust
         env={**cluster.env, "AIPERF_JOIN_TIMEOUT": "3s"}, capture_output=True, text=True, timeout=110,
     )  # fmt: skip
     assert done.returncode == 2
-    assert "node n2 saw no sign of the head" in done.stderr
-    assert "1 of 2 nodes came within" in done.stderr
+    assert "node n2 did not find the head" in done.stderr
+    assert "1 of 2 nodes joined within" in done.stderr
     assert list(tmp_path.glob("*/2*")) == []
 
 
