@@ -64,7 +64,11 @@ PinOption = Annotated[
     typer.Option("--pin", help="CPUs for both sides: auto (idle ones near the GPUs in use), none, or a list like 0-3."),
 ]
 PeaksOption = Annotated[
-    bool, typer.Option("--peaks/--no-peaks", help="Measure the peaks not yet stored for this host.")
+    bool,
+    typer.Option(
+        "--peaks/--no-peaks",
+        help="Measure the peaks not yet stored for this host; one that a case exceeds is always measured again.",
+    ),
 ]
 StrictOption = Annotated[
     bool | None,

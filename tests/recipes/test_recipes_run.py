@@ -173,6 +173,22 @@ def test_a_roof_is_measured_once_a_run_and_not_at_all_when_unwanted(run, monkeyp
     assert asked == [["cpu_stream"]]
 
 
+def test_a_stored_peak_that_a_case_exceeds_is_measured_again_also_without_measuring_peaks(run, monkeypatch) -> None:
+    stored = {"cpu_stream": PeakRate(1e8, "B/s")}
+    asked = []
+
+    def measured(names, **_):
+        asked.append(list(names))
+        stored["cpu_stream"] = PeakRate(1e12, "B/s")
+        return []
+
+    monkeypatch.setattr(run_peaks, "measure_peaks", measured)
+    monkeypatch.setattr(run_peaks, "peak_rates", lambda host_id: dict(stored))
+    done = run([pair(ratio=1.5, peaks={"cpu_stream": 1e6})], peaks=False)
+    assert asked == [["cpu_stream"]]
+    assert done.cases[0].results[0].verdict.word == "improved"
+
+
 def test_a_result_beyond_the_limit_is_impossible_and_exits_with_5(run, monkeypatch) -> None:
     monkeypatch.setattr(run_peaks, "measure_peaks", lambda *_, **__: [])
     monkeypatch.setattr(run_peaks, "peak_rates", lambda host_id: {"cpu_stream": PeakRate(1e8, "B/s")})
