@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -33,6 +34,49 @@ def test_every_way_of_saving_loads_the_state_of_the_save_to_the_bit(tmp_path, pa
     assert not np.array_equal(before["loaded"], before["state"])
     finish(plain, other)
     assert not list(tmp_path.rglob("*.bin")), "a side leaves no checkpoint behind"
+
+
+@pytest.mark.parametrize("method", ["blocking", "background"])
+def test_steps_read_their_batches_from_the_disk_and_the_checkpoint_stays_in_the_page_cache_or_not(tmp_path, method):
+    held = {}
+    for io in ("buffered", "direct", "dontneed"):
+        side = _side(tmp_path / io, io=io, method=method, batch_bytes=1 << 16)
+        found, truth = audit(side, seed=5), side.reference()
+        assert np.allclose(found["batches"], truth["batches"], rtol=1e-5, atol=1e-5)
+        assert np.allclose(found["loaded"], truth["loaded"], rtol=1e-5, atol=1e-5)
+        counts = side.counters()
+        assert counts["resident_share_before"] == 0
+        assert counts["disk_bytes"] >= 3 << 16, "three batches"
+        held[io] = counts["cached_bytes"]
+        finish(side)
+    assert held == {"buffered": 1 << 16, "direct": 0, "dontneed": 0}
+
+
+def test_a_step_that_skips_its_batch_is_found_out(tmp_path):
+    side = _side(tmp_path, batch_bytes=1 << 16)
+    honest = audit(side, seed=5)["batches"]
+    batches = side.values.__self__.batches
+    true_read = batches.read
+    batches.read = lambda number: true_read(min(number, 1))
+    assert not np.array_equal(audit(side, seed=5)["batches"], honest)
+    finish(side)
+
+
+def test_steps_after_the_save_are_timed_and_the_one_with_the_save_is_not(tmp_path):
+    side = _side(tmp_path)
+    training = side.values.__self__
+    side.step()
+    training.values()
+    true_step = training._step
+    training._step = lambda number: (time.sleep((0.2, 0.1, 0.0)[number]), true_step(number))
+    for _ in range(2):
+        side.step()
+    found = side.values()
+    assert found["slowest_step"] >= 0.1
+    assert 0.05 <= found["later_step"] < found["slowest_step"]
+    assert found["later_step"] < 0.1, "half of the later steps, and not the first"
+    assert side.values() == {}
+    finish(side)
 
 
 def test_a_background_save_without_a_snapshot_is_found_out(tmp_path):
@@ -76,6 +120,7 @@ def test_a_folder_without_direct_io_is_skipped_with_the_reason(tmp_path, monkeyp
         ({"steps": 0}, "steps"),
         ({"method": "sharded"}, "ranks: 1"),
         ({"disk": "shared"}, "several"),
+        ({"batch_bytes": 6}, "whole float32"),
     ],
 )
 def test_parameters_that_cannot_work_are_refused(tmp_path, params, message):

@@ -55,6 +55,7 @@ def test_both_sides_give_the_truth_and_compile_as_often_as_claimed(name, tmp_pat
         ({"variant": "break"}, {"variant": "where"}, {"function": "branch", "lengths": [50]}),
         ({"pad": "max"}, {"dynamic": "mark"}, {"function": "block", "lengths": [3, 5]}),
         ({"scope": "model"}, {"scope": "block"}, {"function": "block", "lengths": [3], "layers": 2}),
+        ({"variant": "listed"}, {"variant": "stacked"}, {"function": "row_norms", "lengths": [5]}),
     ],
 )
 def test_code_compiled_once_gives_the_truth_for_new_inputs(before, after, shared, tmp_path):
@@ -67,6 +68,16 @@ def test_code_compiled_once_gives_the_truth_for_new_inputs(before, after, shared
         truth = {key: value.numpy() for key, value in workload.reference().items()}
         assert differences(found[-1], truth, rtol=1e-4, atol=1e-5) == []
     assert differences(*found, rtol=1e-4, atol=1e-5) == []
+
+
+def test_a_list_of_numbers_keeps_the_loop_out_of_the_graph_and_stacked_tensors_do_not(tmp_path):
+    pair = Pair("compile.process", {"variant": "listed"}, {"variant": "stacked"}, {"function": "row_norms", **_EAGER})
+    graphs = []
+    for which in ("before", "after"):
+        workload = set_up(pair, which, tmp_path)
+        workload.step()
+        graphs.append(workload.counters()["graphs"])
+    assert graphs == [0, 1]
 
 
 def test_each_way_of_writing_the_branch_takes_both_ways():
@@ -139,6 +150,8 @@ def test_padding_that_reached_the_true_tokens_would_be_noticed(tmp_path):
         ({"lengths": [1], **_EAGER}, "must be 2 or more"),
         ({"variant": "where", **_EAGER}, "needs function: branch"),
         ({"function": "branch", **_EAGER}, "needs one of them"),
+        ({"variant": "listed", **_EAGER}, "needs function: row_norms"),
+        ({"function": "row_norms", "variant": "stacked", "pad": "max", **_EAGER}, "cannot be padded"),
         ({"function": "branch", "variant": "where", "pad": "max", **_EAGER}, "cannot be padded"),
         ({"scope": "block", **_EAGER}, "needs function: block"),
         ({"function": "block", "scalar": "python", **_EAGER}, "elementwise_mlp"),

@@ -22,6 +22,7 @@ _WIDTH = {
     "branch": 0,
     "elementwise_chain": 0,
     "elementwise_mlp": 64,
+    "row_norms": 64,
     "offset_attention": 3 * 64,
     "block": 256,
     "decode_block": 256,
@@ -66,7 +67,21 @@ def _offset_attention(x: Any, offset: Any) -> Any:
     return torch.softmax(scores.masked_fill(hidden, -math.inf), dim=-1) @ v
 
 
+def _listed(x: Any) -> Any:
+    """The norm of each row, through Python's numbers and a list."""
+    norms = []
+    for row in x:
+        norms.append(math.sqrt((row * row).sum().item()))
+    return torch.tensor(norms, dtype=x.dtype, device=x.device)
+
+
+def _stacked(x: Any) -> Any:
+    """The same, row by row in tensors."""
+    return torch.stack([(row * row).sum().sqrt() for row in x])
+
+
 BRANCHES: dict[str, Callable[..., Any]] = {"break": _break, "where": _where, "cond": _cond}
+ROW_NORMS: dict[str, Callable[..., Any]] = {"listed": _listed, "stacked": _stacked}
 
 
 class ElementwiseMlp(nn.Module):
@@ -165,6 +180,7 @@ def build(
         parts: list[Any] = [kinds[name]() for _ in range(layers)] if name in kinds else []
         function: Any = {
             "branch": lambda: BRANCHES[variant],
+            "row_norms": lambda: ROW_NORMS[variant],
             "elementwise_chain": lambda: _chain,
             "offset_attention": lambda: _offset_attention,
             "elementwise_mlp": lambda: ElementwiseMlp(width).to(device).eval(),
@@ -176,7 +192,8 @@ def build(
     shapes: dict[str, tuple[int, ...]] = {}
     for number, length in enumerate(lengths):
         for sign in ("positive", "negative") if name == "branch" else ("",):
-            rows = dict.fromkeys((*WITH_NUMBER, "decode_block"), (length, width)) | {"block": (1, length, width)}
+            wide = (*WITH_NUMBER, "row_norms", "decode_block")
+            rows = dict.fromkeys(wide, (length, width)) | {"block": (1, length, width)}
             shapes[f"{number}-{length}{sign and '-'}{sign}"] = rows.get(name, (length,))
     arity = 2 if name == "branch" else 1
     cases = {key: tuple(torch.empty(s, device=device, dtype=dtype) for _ in range(arity)) for key, s in shapes.items()}

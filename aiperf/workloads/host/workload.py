@@ -163,6 +163,7 @@ def task(
     worker_kind: Literal["process", "thread"] = "process",
     allocator: Literal["inherited", "glibc", "jemalloc", "tcmalloc"] = "inherited",
     worker_nice: int = 0,
+    worker_policy: Literal["fair", "fifo"] = "fair",
     hog_nice: int = 0,
 ) -> Workload:
     """One of five pieces of host work.
@@ -175,8 +176,9 @@ def task(
     single-threaded processes, or threads of one process, share ``units`` units, while ``hogs`` processes burn CPU.
 
     ``worker_cpus``: the kernel's choice, a core each, hardware threads of one core, or the last CPUs, which ``hog_cpus:
-    other`` keeps the hogs off. ``worker_nice``, ``hog_nice``: nice levels. ``collector`` ``frozen`` freezes, then
-    disables Python's garbage collector. ``allocator`` is preloaded into the workers, ``glibc`` keeps others out.
+    other`` keeps the hogs off. ``worker_nice``, ``hog_nice``: nice levels. ``worker_policy: fifo``: workers have the
+    lowest real-time priority of SCHED_FIFO. ``collector`` ``frozen`` freezes, then disables Python's garbage collector.
+    ``allocator`` is preloaded into the workers, ``glibc`` keeps others out.
 
     Counters: units that ended on another CPU than the one before, times a worker was preempted, seconds that workers
     waited for a CPU, minor page faults, and bytes resident after the step. Items: units. Latencies: of each unit.
