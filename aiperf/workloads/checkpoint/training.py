@@ -42,7 +42,7 @@ class Batches:
         def write(folder: Path) -> None:
             content = np.empty(steps * values, np.float32)
             draw_normal(content, seed=context.seed)
-            page_cache.write_synced(folder / "data.bin", memoryview(content).cast("B"))
+            page_cache.write_synced(folder / "data.bin", content.data.cast("B"))
 
         name = f"batches-{size}-{steps}-{context.seed}"
         self.path = page_cache.fill_once(context.shared_scratch / name, write) / "data.bin"

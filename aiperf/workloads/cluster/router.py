@@ -114,10 +114,10 @@ class Router:
         while coming or self._busy:
             while coming and coming[-1].at <= time.perf_counter() - began:
                 self._give(one := coming.pop(), prompts[one.number][: one.prompt_tokens])
+            self._even_out()
             timeout = max(0.0, coming[-1].at - (time.perf_counter() - began)) if coming else None
             for link in select.select(self.links, [], [], timeout)[0]:
                 self._note(_heard(link), self.views[self.links.index(link)])
-            self._even_out()
         for link in self.links:
             link.send(IterationEnd())
 

@@ -38,6 +38,7 @@ def _check(asked: SimpleNamespace) -> None:
     if not 0 <= asked.requests * asked.read_size <= size:
         raise ValueError(f"{asked.requests} requests of {asked.read_size} bytes are not 0 to {size} bytes")
     _check_preshuffled(asked)
+    _check_mount(asked)
     if asked.advice == "ahead" and asked.window < files.PIECE:
         raise ValueError("window must be 128KiB or more, the size of the pieces that are asked for")
     if asked.advice == "ahead" and (asked.order != "sequential" or asked.depth > 1 or source != "file"):
@@ -46,10 +47,6 @@ def _check(asked: SimpleNamespace) -> None:
         raise ValueError("io direct needs a read_size in whole blocks of 4 KiB")
     if asked.assign == "all" and ranks == 1:
         raise ValueError("assign all is about what other ranks need too; it needs ranks: 2 or more on this side")
-    if asked.mount != "none" and (source != "file" or ranks > 1):
-        raise ValueError("mount is a way to files, for one rank: source file")
-    if asked.mounted == "anew" and asked.mount == "none":
-        raise ValueError("mounted anew needs a mount: bind or overlay")
     plain = {"layout": "single", "io": "buffered", "advice": "normal", "cache": "warm"}
     if source == "http" and any(getattr(asked, name) != value for name, value in plain.items()):
         listed = ", ".join(f"{name} {value}" for name, value in plain.items())
@@ -61,6 +58,13 @@ def _check_preshuffled(asked: SimpleNamespace) -> None:
     odd = any(getattr(asked, name) != value for name, value in plain.items()) or asked.context.world_size > 1
     if asked.order == "preshuffled" and (odd or asked.bytes // files.STARTS % asked.read_size):
         raise ValueError("order preshuffled is of one file, whole, by one rank, an eighth of it in whole requests")
+
+
+def _check_mount(asked: SimpleNamespace) -> None:
+    if asked.mount != "none" and (asked.source != "file" or asked.context.world_size > 1):
+        raise ValueError("mount is a way to files, for one rank: source file")
+    if asked.mounted == "anew" and asked.mount == "none":
+        raise ValueError("mounted anew needs a mount: bind or overlay")
 
 
 def read(
