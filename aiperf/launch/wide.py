@@ -16,7 +16,7 @@ _MOVED = 4.0
 sum, where the move is one of the inputs alone."""
 _VARIED_RTOL = 0.15
 """That of the coarsest type: a side that minds inputs which were varied is closer, one that does not far away."""
-_REMEDY = 'where they never have others, say so, fixed_inputs="...", in the Workload'
+_REMEDY = 'if they never have others, say so with fixed_inputs="..." in the Workload'
 _SHARE = 0.01
 """Of the elements that were looked at, which must be wrong: of quantised numbers a few may fall to another side."""
 
@@ -31,7 +31,7 @@ def wide_fault(base: Sequence[WideReply], other: Sequence[WideReply], check: Che
                 continue
             if want.worst == "finite" != output.worst:
                 first = f"where {names[0]}'s are finite"
-                return f"{names[1]}: {name} holds values that are not finite on large inputs, {first}"
+                return f"{names[1]}: {name} has non-finite values on large inputs, {first}"
             same = theirs.inputs == ours.inputs
             if same and (fault := _apart(name, theirs, ours, check, rtol=RTOL.get(want.dtype))):
                 return f"{names[1]}: {name} differs from {names[0]}'s on large inputs, {fault}"

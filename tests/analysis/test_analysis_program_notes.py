@@ -111,5 +111,5 @@ def test_slices_are_named() -> None:
     notes = program_notes(pairs_of(STEADY, facts={"slice_s": 0.02}), CASE)
     assert [note_sentence(note) for note in notes] == [
         "sliced: the programs took turns of 20.0 ms on one core; time is what each ran or waited in its own turns, "
-        "without what it queued for the core",
+        "without queueing for the core",
     ]

@@ -22,7 +22,7 @@ def fault(base, other, check=TOLERANCE):
 
 
 def test_an_output_that_is_not_finite_accuses_where_that_of_the_same_type_on_the_other_side_is_on_the_same_rank():
-    what = "after: out holds values that are not finite on large inputs, where before's are finite"
+    what = "after: out has non-finite values on large inputs, where before's are finite"
     assert fault([wide(), wide()], [wide(), wide("infinite")]) == what
     assert fault([wide()], [wide("nan")]) == what
     assert fault([wide("nan"), wide()], [wide("nan"), wide()]) == ""
@@ -84,8 +84,8 @@ def test_answers_that_differ_once_inputs_are_varied_which_audits_leave_alone_acc
     halved = tuple(v if i % 2 else 0.0 for i, v in enumerate(WANT))
     assert apart(varied(WANT), varied(halved), check) == (
         "after: out differs from before's when mask, the same in every audit, had other values, in 449 of 1000 "
-        "elements drawn: 0 against 999 at worst; where they never have others, say so, "
-        'fixed_inputs="...", in the Workload'
+        "elements drawn: 0 against 999 at worst; if they never have others, say so with "
+        'fixed_inputs="..." in the Workload'
     )
     assert "counts differs from before's when mask, the same in every audit, had other values, in its bytes" in apart(
         varied(WANT), varied(WANT, "other"), check
