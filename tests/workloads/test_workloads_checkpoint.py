@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -13,6 +12,7 @@ import torch
 from cpu_pairs import audit, finish
 from patience import PATIENCE_S
 
+from aiperf.workloads.checkpoint import training as steps
 from aiperf.workloads.checkpoint import workload as checkpoint
 from aiperf.workloads.contract import Context, SkipSide
 
@@ -49,7 +49,8 @@ def test_steps_read_their_batches_from_the_disk_and_the_checkpoint_stays_in_the_
         assert counts["disk_bytes"] >= 3 << 16, "three batches"
         held[io] = counts["cached_bytes"]
         finish(side)
-    assert held == {"buffered": 1 << 16, "direct": 0, "dontneed": 0}
+    assert (held["buffered"], held["direct"]) == (1 << 16, 0)
+    assert held["dontneed"] < 1 << 14, "a page that another CPU has just listed may stay"
 
 
 def test_a_step_that_skips_its_batch_is_found_out(tmp_path):
@@ -62,19 +63,17 @@ def test_a_step_that_skips_its_batch_is_found_out(tmp_path):
     finish(side)
 
 
-def test_steps_after_the_save_are_timed_and_the_one_with_the_save_is_not(tmp_path):
-    side = _side(tmp_path)
-    training = side.values.__self__
-    side.step()
-    training.values()
-    true_step = training._step
-    training._step = lambda number: (time.sleep((0.2, 0.1, 0.0)[number]), true_step(number))
+def test_steps_after_the_save_are_timed_and_the_one_with_the_save_is_not(tmp_path, monkeypatch):
+    side, clock = _side(tmp_path), [0.0]
+
+    def step(number):
+        clock[0] += (4.0, 2.0, 1.0)[number]
+
+    monkeypatch.setattr(steps, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    monkeypatch.setattr(side.values.__self__, "_step", step)
     for _ in range(2):
         side.step()
-    found = side.values()
-    assert found["slowest_step"] >= 0.1
-    assert 0.05 <= found["later_step"] < found["slowest_step"]
-    assert found["later_step"] < 0.1, "half of the later steps, and not the first"
+    assert side.values() == {"later_step": 1.5, "slowest_step": 2.0}
     assert side.values() == {}
     finish(side)
 

@@ -236,6 +236,19 @@ def test_a_worker_says_where_a_request_goes_and_with_how_much_or_that_it_stays()
     router.close()
 
 
+def test_a_request_that_the_engine_has_not_seen_yet_moves_as_if_it_had_never_come():
+    worker, router = Pipe()
+    inbox = Inbox(worker, None, "cpu")
+    inbox.move = lambda number, to: False
+    inbox.demands, inbox.prompts = [demand(0), demand(1)], [[1] * 8] * 2
+    for message in (Serve(0, None), Serve(1, None), Move(0, 1)):
+        router.send(message)
+        inbox.wait(0.0, 5.0)
+    assert said(router) == Moving(0, 1, 0)
+    assert [one.demand.number for one in inbox.due(0.0)] == [1]
+    router.close()
+
+
 def test_a_request_arrives_with_the_answer_that_it_had(monkeypatch):
     sent = []
     monkeypatch.setattr(handovers.dist, "new_group", lambda ranks: tuple(ranks))

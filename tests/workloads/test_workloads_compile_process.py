@@ -185,6 +185,7 @@ def test_a_spread_makes_eight_lengths_down_to_its_share_less():
     ("before", "after", "shared"),
     [
         ({"variant": "mutating"}, {}, {"owned": True, "lengths": [3]}),
+        ({"variant": "mutating"}, {}, {"function": "elementwise_chain", "owned": True, "lengths": [50]}),
         ({"dynamic": "on"}, {"dynamic": "off", "pad": "max"}, {"spread": 0.5, "lengths": [16]}),
     ],
 )
@@ -203,10 +204,20 @@ def test_writing_over_the_input_and_padding_to_graphs_give_the_truth(before, aft
     assert differences(*found, rtol=1e-4, atol=1e-5) == []
 
 
+def test_a_chain_in_place_gives_back_its_own_input_and_a_functional_one_leaves_it_alone():
+    x = torch.linspace(-3, 3, 50)
+    kept, functional = x.clone(), subjects._chain(x)
+    assert torch.equal(x, kept)
+    written = subjects._chain_in_place(x)
+    assert written is x
+    assert torch.allclose(written, functional, rtol=1e-6, atol=1e-7)
+
+
 @pytest.mark.parametrize(
     ("params", "message"),
     [
         ({"function": "block", "variant": "mutating"}, "owned: true"),
+        ({"function": "row_norms", "variant": "mutating", "owned": True}, "row_norms needs one of them"),
         ({"mode": "reduce-overhead", "backend": "aot_eager"}, "backend: inductor"),
         ({"spread": 0.5, "lengths": [8, 9]}, "one length"),
     ],

@@ -202,6 +202,11 @@ def test_nice_levels_are_read_back_or_refused_with_what_they_need(side):
     assert told in ([-1], "the kernel refuses a nice level of -1: going below one's own takes CAP_SYS_NICE")
 
 
+def test_a_side_says_that_priorities_are_what_it_is_about_and_no_other_does(side):
+    assert "priority" in side(work="spin", hogs=1, hog_nice=5).done_outside
+    assert side(work="spin", hogs=1).done_outside == ""
+
+
 @pytest.fixture
 def smt(monkeypatch):
     """Four CPUs on two cores: 0 and 2 are one, 1 and 3 the other."""

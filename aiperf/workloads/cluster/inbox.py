@@ -176,7 +176,9 @@ class Inbox:
 
     def _give_away(self, asked: Move) -> None:
         """What has not begun may begin elsewhere; what decodes goes with its keys and values (``leave``)."""
-        if self.withdraw(asked.number):
+        early = [one for one in self._early if one.demand.number == asked.number and one.started is None]
+        self._early = [one for one in self._early if one not in early]
+        if early or self.withdraw(asked.number):
             self.moved += 1
             self._link.send(Moving(asked.number, asked.to, 0))
         elif self.move is None or not self.move(asked.number, asked.to):

@@ -59,6 +59,12 @@ def _chain(x: Any) -> Any:
     return 0.5 * x * (1 + torch.tanh(_GELU * (x + 0.044715 * x * x * x)))
 
 
+def _chain_in_place(x: Any) -> Any:
+    """The same by operations that write over their operand, which needs one tensor besides the input."""
+    inner = (x * x * x).mul_(0.044715).add_(x).mul_(_GELU).tanh_().add_(1)
+    return x.mul_(0.5).mul_(inner)
+
+
 def _offset_attention(x: Any, offset: Any) -> Any:
     """Queries, keys and values, one beside the other; of a cache that is not full yet, keys below ``offset`` count."""
     q, k, v = x.chunk(3, dim=-1)
@@ -181,13 +187,13 @@ def build(
         function: Any = {
             "branch": lambda: BRANCHES[variant],
             "row_norms": lambda: ROW_NORMS[variant],
-            "elementwise_chain": lambda: _chain,
+            "elementwise_chain": lambda: _chain_in_place if variant == "mutating" else _chain,
             "offset_attention": lambda: _offset_attention,
             "elementwise_mlp": lambda: ElementwiseMlp(width).to(device).eval(),
             "block": lambda: nn.Sequential(*parts).to(device).eval(),
             "decode_block": lambda: nn.Sequential(*parts).to(device, dtype).eval(),
         }[name]()
-        if variant == "mutating":
+        if variant == "mutating" and name == "block":
             function = InPlace(function)
     shapes: dict[str, tuple[int, ...]] = {}
     for number, length in enumerate(lengths):

@@ -175,8 +175,10 @@ def _validate(asked: SimpleNamespace) -> None:
         raise ValueError("variant break, where or cond needs function: branch, and branch needs one of them")
     if (function == "row_norms") != (asked.variant in subjects.ROW_NORMS):
         raise ValueError("variant listed or stacked needs function: row_norms, and row_norms needs one of them")
-    if asked.variant == "mutating" and (function != "block" or not asked.owned):
-        raise ValueError("variant: mutating writes over its argument; it needs function: block and owned: true")
+    if asked.variant == "mutating" and (function not in ("block", "elementwise_chain") or not asked.owned):
+        raise ValueError(
+            "variant: mutating writes over its argument; it needs function: block or elementwise_chain, and owned: true"
+        )
     if asked.spread > 1 or (asked.spread >= 0 and len(asked.lengths) != _SPREAD_OVER):
         raise ValueError("spread is a share from 0 to 1 of the one length that lengths gives; -1 leaves lengths alone")
     if function in ("branch", "row_norms") and asked.pad != "none":
