@@ -20,10 +20,10 @@ from aiperf.workloads.cluster.messages import (
     Departure,
     Expect,
     IterationEnd,
-    Kept,
     Move,
     Moving,
     Serve,
+    Stayed,
     WorkerReady,
 )
 from aiperf.workloads.cluster.offloads.always import always
@@ -75,7 +75,7 @@ def begun(workers):
 # ---- one queue ----------------------------------------------------------------------------------------------------
 
 
-def test_a_prompt_waits_until_a_worker_asks_and_goes_to_the_one_that_asked_first(routed):
+def test_a_prompt_waits_until_a_worker_asks_and_goes_to_that_one(routed):
     (first, second), ended = routed("mixed", [demand(number) for number in range(3)], pulled=True)
     begun((first, second))
     assert not first.poll(0.05)
@@ -90,6 +90,18 @@ def test_a_prompt_waits_until_a_worker_asks_and_goes_to_the_one_that_asked_first
         worker.send(Departure(number, answered=True))
     ended.result(timeout=10)
     assert [said(worker) for worker in (first, second)] == [IterationEnd()] * 2
+
+
+def test_of_two_that_wait_for_a_prompt_the_one_that_asked_first_gets_it(routed):
+    (first, second), ended = routed("mixed", [Demand(0, 0.5, 8, 4)], pulled=True)
+    begun((first, second))
+    second.send(Ask())
+    assert not first.poll(0.1)
+    first.send(Ask())
+    assert said(second) == Serve(0, None)
+    assert not first.poll(0.05)
+    second.send(Departure(0, answered=True))
+    ended.result(timeout=10)
 
 
 def test_who_decodes_hears_of_a_prompt_when_it_leaves_the_queue(routed):
@@ -192,13 +204,13 @@ def test_what_stayed_is_not_asked_again_until_something_has_left_a_worker(routed
     (source, to), ended = routed("mixed", [demand(0), demand(1)], rebalance=rule)
     begun((source, to))
     assert [said(source), said(source), said(to)] == [Serve(0, None), Move(0, 1), Serve(1, None)]
-    source.send(Kept(0))
+    source.send(Stayed(0))
     assert not source.poll(0.05)
     assert seen[-1] == {0}
     to.send(Departure(1, answered=True))
     assert said(source) == Move(0, 1)
     source.send(Departure(0, answered=True))
-    source.send(Kept(0))
+    source.send(Stayed(0))
     ended.result(timeout=10)
 
 
@@ -208,14 +220,16 @@ def test_a_request_that_does_not_move_stays_and_others_may(routed):
     def rule(views, stay):
         return (asked.append(0) or (0, views[0], views[1])) if len(asked) < 2 and 0 in views[0].streams else None
 
-    (source, to), ended = routed("mixed", [demand(new=9)], rebalance=rule)
+    (source, to), ended = routed("mixed", [demand(new=9), Demand(1, 0.1, 8, 4)], rebalance=rule)
     begun((source, to))
     assert [said(source), said(source)] == [Serve(0, None), Move(0, 1)]
+    assert said(to) == Serve(1, None)
+    to.send(Departure(1, answered=True))
     assert not source.poll(0.05), "one at a time"
-    source.send(Kept(0))
+    source.send(Stayed(0))
     assert said(source) == Move(0, 1)
     source.send(Departure(0, answered=True))
-    source.send(Kept(0))
+    source.send(Stayed(0))
     ended.result(timeout=10)
     assert not to.poll() or said(to) == IterationEnd()
 
@@ -231,7 +245,7 @@ def test_a_worker_says_where_a_request_goes_and_with_how_much_or_that_it_stays()
         router.send(Move(number, 1))
         inbox.wait(0.0, 5.0)
     told = [said(router) for _ in range(4)]
-    assert told == [Moving(0, 1, 3), Departure(0, answered=False), Kept(7), Moving(5, 1, 0)]
+    assert told == [Moving(0, 1, 3), Departure(0, answered=False), Stayed(7), Moving(5, 1, 0)]
     assert (sent, inbox.moved) == ([one], 2)
     router.close()
 

@@ -23,11 +23,11 @@ from aiperf.workloads.cluster.messages import (
     Expect,
     Fetch,
     IterationEnd,
-    Kept,
     Move,
     Moving,
     Offer,
     Serve,
+    Stayed,
     WorkerLost,
     WorkerReady,
 )
@@ -182,7 +182,7 @@ class Inbox:
             self.moved += 1
             self._link.send(Moving(asked.number, asked.to, 0))
         elif self.move is None or not self.move(asked.number, asked.to):
-            self._link.send(Kept(asked.number))
+            self._link.send(Stayed(asked.number))
 
     def give_up(self, error: Exception) -> None:
         """Tell the router that the engine failed, for nobody to wait for it."""

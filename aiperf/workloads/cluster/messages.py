@@ -99,7 +99,7 @@ class Moving:
 
 
 @dataclass(frozen=True)
-class Kept:
+class Stayed:
     """Worker: a request does not move; its prompt is under way, or its answer is whole."""
 
     number: int

@@ -21,11 +21,11 @@ from aiperf.workloads.cluster.messages import (
     Expect,
     Fetch,
     IterationEnd,
-    Kept,
     Move,
     Moving,
     Offer,
     Serve,
+    Stayed,
     WorkerLost,
     WorkerReady,
 )
@@ -137,7 +137,7 @@ class Router:
             self.links[to].send(Fetch(message.number, view.rank))
         elif isinstance(message, Moving):
             self._forward(message, view)
-        elif isinstance(message, Kept):
+        elif isinstance(message, Stayed):
             self._moving.discard(message.number)
             self._kept.add(message.number)
         else:

@@ -54,7 +54,7 @@ def _overlay(folder: Path, scratch: Path) -> int:
 _KINDS: dict[str, Callable[[Path, Path], int]] = {"bind": _bind, "overlay": _overlay}
 
 
-class Mount:
+class PrivateMount:
     """``folder`` by another way, below ``path``."""
 
     def __init__(self, kind: str, folder: Path, scratch: Path) -> None:

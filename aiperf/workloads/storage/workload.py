@@ -15,7 +15,7 @@ from aiperf.workloads.shared import page_cache
 from aiperf.workloads.shared.cold import Cold, Ranks
 from aiperf.workloads.shared.seeded import memory_peak
 from aiperf.workloads.storage import files
-from aiperf.workloads.storage.mounts import Mount
+from aiperf.workloads.storage.mounts import PrivateMount
 from aiperf.workloads.storage.range_client import RangeClient
 
 
@@ -153,18 +153,18 @@ def read(
     )
 
 
-def _mounted(asked: SimpleNamespace, data: files.FileSet) -> Mount | None:
+def _mounted(asked: SimpleNamespace, data: files.FileSet) -> PrivateMount | None:
     if asked.mount == "none":
         return None
-    return Mount(asked.mount, data.paths[0].parent, asked.context.scratch)
+    return PrivateMount(asked.mount, data.paths[0].parent, asked.context.scratch)
 
 
-def _through(mount: Mount, data: files.FileSet) -> files.FileSet:
+def _through(mount: PrivateMount, data: files.FileSet) -> files.FileSet:
     """The same files, by the mount."""
     return replace(data, paths=[mount.path / path.name for path in data.paths])
 
 
-def _prepare(asked: SimpleNamespace, cold: Cold, mount: Mount | None) -> Callable[[], None] | None:
+def _prepare(asked: SimpleNamespace, cold: Cold, mount: PrivateMount | None) -> Callable[[], None] | None:
     """What comes before every iteration."""
     steps = [cold.prepare] if asked.cache == "cold" and asked.source == "file" else []
     steps += [mount.renew] if mount is not None and asked.mounted == "anew" else []
@@ -200,7 +200,7 @@ def _way(
     return get, client.close
 
 
-def _facts(asked: SimpleNamespace, data: files.FileSet, mount: Mount | None) -> dict[str, Any]:
+def _facts(asked: SimpleNamespace, data: files.FileSet, mount: PrivateMount | None) -> dict[str, Any]:
     if asked.source == "ram":
         return {"held": "in this process's memory"}
     if asked.source == "http":
