@@ -12,6 +12,7 @@ import torch
 from cpu_pairs import audit, finish
 from patience import PATIENCE_S
 
+from aiperf.workloads.checkpoint import training as steps
 from aiperf.workloads.checkpoint import workload as checkpoint
 from aiperf.workloads.contract import Context, SkipSide
 
@@ -33,6 +34,48 @@ def test_every_way_of_saving_loads_the_state_of_the_save_to_the_bit(tmp_path, pa
     assert not np.array_equal(before["loaded"], before["state"])
     finish(plain, other)
     assert not list(tmp_path.rglob("*.bin")), "a side leaves no checkpoint behind"
+
+
+@pytest.mark.parametrize("method", ["blocking", "background"])
+def test_steps_read_their_batches_from_the_disk_and_the_checkpoint_stays_in_the_page_cache_or_not(tmp_path, method):
+    held = {}
+    for io in ("buffered", "direct", "dontneed"):
+        side = _side(tmp_path / io, io=io, method=method, batch_bytes=1 << 16)
+        found, truth = audit(side, seed=5), side.reference()
+        assert np.allclose(found["batches"], truth["batches"], rtol=1e-5, atol=1e-5)
+        assert np.allclose(found["loaded"], truth["loaded"], rtol=1e-5, atol=1e-5)
+        counts = side.counters()
+        assert counts["resident_share_before"] == 0
+        assert counts["disk_bytes"] >= 3 << 16, "three batches"
+        held[io] = counts["cached_bytes"]
+        finish(side)
+    assert (held["buffered"], held["direct"]) == (1 << 16, 0)
+    assert held["dontneed"] < 1 << 14, "a page that another CPU has just listed may stay"
+
+
+def test_a_step_that_skips_its_batch_is_found_out(tmp_path):
+    side = _side(tmp_path, batch_bytes=1 << 16)
+    honest = audit(side, seed=5)["batches"]
+    batches = side.values.__self__.batches
+    true_read = batches.read
+    batches.read = lambda number: true_read(min(number, 1))
+    assert not np.array_equal(audit(side, seed=5)["batches"], honest)
+    finish(side)
+
+
+def test_steps_after_the_save_are_timed_and_the_one_with_the_save_is_not(tmp_path, monkeypatch):
+    side, clock = _side(tmp_path), [0.0]
+
+    def step(number):
+        clock[0] += (4.0, 2.0, 1.0)[number]
+
+    monkeypatch.setattr(steps, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    monkeypatch.setattr(side.values.__self__, "_step", step)
+    for _ in range(2):
+        side.step()
+    assert side.values() == {"later_step": 1.5, "slowest_step": 2.0}
+    assert side.values() == {}
+    finish(side)
 
 
 def test_a_background_save_without_a_snapshot_is_found_out(tmp_path):
@@ -76,6 +119,7 @@ def test_a_folder_without_direct_io_is_skipped_with_the_reason(tmp_path, monkeyp
         ({"steps": 0}, "steps"),
         ({"method": "sharded"}, "ranks: 1"),
         ({"disk": "shared"}, "several"),
+        ({"batch_bytes": 6}, "whole float32"),
     ],
 )
 def test_parameters_that_cannot_work_are_refused(tmp_path, params, message):

@@ -48,6 +48,10 @@ _SIDES = {
     "talk_split": {**_TALK, "roles": "1p1d"},
     "split_blocking": {**_SMALL, "roles": "1p1d", "kv_receive": "blocking"},
     "talk_composite": {**_TALK, "route": "composite"},
+    "pulled": {**_SMALL, "dispatch": "queue"},
+    "pulled_split": {**_SMALL, "dispatch": "queue", "roles": "1p1d", "rate": 400.0},
+    "split_recomputed": {**_SMALL, "roles": "1p1d", "first_token": "recomputed"},
+    "moving": {**_SMALL, "lengths": "tails", "requests": 16, "new_tokens": [2, 80], "rebalance": "predicted"},
     "tails": {**_SMALL, "lengths": "tails", "route": "predicted", "rate": 400.0},
     "six": {**_SMALL, "requests": 6, "lengths": "six", "new_tokens": [1, 1]},
     "six_balanced": {**_SMALL, "requests": 6, "lengths": "six", "new_tokens": [1, 1], "route": "length_balanced"},
@@ -69,12 +73,15 @@ def _by_one_worker(params):
         "roles": "mixed",
         "prefill_at": "prefill_worker",
         "kv_receive": "overlapped",
+        "first_token": "sent",
         "roles_change": False,
         "rate": 0.0,
         "kv_pool": 6.0,
         "prefix_pool": "own",
         "route": "round_robin",
         "stall_rate": 0.0,
+        "dispatch": "direct",
+        "rebalance": "none",
     }
     workload = cluster(Context(seed=3), **{**params, **alone})
     workload.redraw(9)
@@ -152,6 +159,26 @@ def test_of_two_that_race_one_answers_each_request_and_the_other_stops(found):
     assert all(found[0][name]["count.cancelled_requests"] == 0 for name in _SIDES if name != "race")
 
 
+def test_of_workers_that_ask_every_prompt_was_asked_for(found):
+    pulled = {name: found[0][name]["count.pulled_requests"] for name in _SIDES}
+    assert {name: count for name, count in pulled.items() if count} == {"pulled": 8, "pulled_split": 8}
+    assert found[0]["pulled_split"]["count.handed_bytes"] == found[0]["split"]["count.handed_bytes"]
+
+
+def test_long_answers_move_and_are_not_computed_twice(found):
+    side, demands = found[0]["moving"], drawn(**_SIDES["moving"])
+    assert 0 < side["count.moved_requests"] <= 4
+    assert side["count.handed_requests"] <= side["count.moved_requests"]
+    assert all(found[0][name]["count.moved_requests"] == 0 for name in _SIDES if name != "moving")
+    assert side["count.computed_tokens"] == sum(one.prompt_tokens + one.new_tokens - 1 for one in demands)
+
+
+def test_a_first_token_that_is_not_taken_over_costs_a_token_more(found):
+    sent, again = (found[0][name] for name in ("split", "split_recomputed"))
+    assert again["count.handed_requests"] == sent["count.handed_requests"] > 0
+    assert again["count.computed_tokens"] == sent["count.computed_tokens"] + sent["count.handed_requests"]
+
+
 def test_balancing_by_length_gives_each_worker_a_long_prompt(found):
     assert found[0]["six"]["count.load_spread"] == pytest.approx(2 * (40 + 40 + 6) / (2 * 40 + 4 * 6))
     assert found[0]["six_balanced"]["count.load_spread"] == 1
@@ -227,6 +254,9 @@ def test_a_worker_that_helped_is_not_lost_to_its_own_role(found):
         ({"route": "race"}, "needs roles: mixed and ranks: 2 or more"),
         ({"stall_rate": 1.0}, "stall_rate needs a rate"),
         ({"roles": "1p1d", "kv_receive": "blocking", "roles_change": True}, "which stay"),
+        ({"dispatch": "queue", "route": "prefix"}, "dispatch queue leaves no choice to route"),
+        ({"first_token": "recomputed"}, "nothing is handed over"),
+        ({"rebalance": "predicted"}, "rebalance needs roles: mixed, ranks: 2 or more"),
         ({"roles": "1p1d"}, "not those of 1 ranks"),
         ({"requests": 0}, "requests is 0"),
     ],

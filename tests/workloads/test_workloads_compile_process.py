@@ -67,6 +67,7 @@ def test_both_sides_give_the_truth_and_compile_as_often_as_claimed(name, for_eac
         ({"variant": "break"}, {"variant": "where"}, {"function": "branch", "lengths": [50]}),
         ({"pad": "max"}, {"dynamic": "mark"}, {"function": "block", "lengths": [3, 5]}),
         ({"scope": "model"}, {"scope": "block"}, {"function": "block", "lengths": [3], "layers": 2}),
+        ({"variant": "listed"}, {"variant": "stacked"}, {"function": "row_norms", "lengths": [5]}),
     ],
 )
 def test_code_compiled_once_gives_the_truth_for_new_inputs(before, after, shared, tmp_path):
@@ -79,6 +80,16 @@ def test_code_compiled_once_gives_the_truth_for_new_inputs(before, after, shared
         truth = {key: value.numpy() for key, value in workload.reference().items()}
         assert differences(found[-1], truth, rtol=1e-4, atol=1e-5) == []
     assert differences(*found, rtol=1e-4, atol=1e-5) == []
+
+
+def test_a_list_of_numbers_keeps_the_loop_out_of_the_graph_and_stacked_tensors_do_not(tmp_path):
+    pair = Pair("compile.process", {"variant": "listed"}, {"variant": "stacked"}, {"function": "row_norms", **_EAGER})
+    graphs = []
+    for which in ("before", "after"):
+        workload = set_up(pair, which, tmp_path)
+        workload.step()
+        graphs.append(workload.counters()["graphs"])
+    assert graphs == [0, 1]
 
 
 def test_each_way_of_writing_the_branch_takes_both_ways():
@@ -152,6 +163,8 @@ def test_padding_that_reached_the_true_tokens_would_be_noticed(tmp_path):
         ({"lengths": [1], **_EAGER}, "must be 2 or more"),
         ({"variant": "where", **_EAGER}, "needs function: branch"),
         ({"function": "branch", **_EAGER}, "needs one of them"),
+        ({"variant": "listed", **_EAGER}, "needs function: row_norms"),
+        ({"function": "row_norms", "variant": "stacked", "pad": "max", **_EAGER}, "cannot be padded"),
         ({"function": "branch", "variant": "where", "pad": "max", **_EAGER}, "cannot be padded"),
         ({"scope": "block", **_EAGER}, "needs function: block"),
         ({"function": "block", "scalar": "python", **_EAGER}, "elementwise_mlp"),
@@ -172,6 +185,7 @@ def test_a_spread_makes_eight_lengths_down_to_its_share_less():
     ("before", "after", "shared"),
     [
         ({"variant": "mutating"}, {}, {"owned": True, "lengths": [3]}),
+        ({"variant": "mutating"}, {}, {"function": "elementwise_chain", "owned": True, "lengths": [50]}),
         ({"dynamic": "on"}, {"dynamic": "off", "pad": "max"}, {"spread": 0.5, "lengths": [16]}),
     ],
 )
@@ -190,10 +204,20 @@ def test_writing_over_the_input_and_padding_to_graphs_give_the_truth(before, aft
     assert differences(*found, rtol=1e-4, atol=1e-5) == []
 
 
+def test_a_chain_in_place_gives_back_its_own_input_and_a_functional_one_leaves_it_alone():
+    x = torch.linspace(-3, 3, 50)
+    kept, functional = x.clone(), subjects._chain(x)
+    assert torch.equal(x, kept)
+    written = subjects._chain_in_place(x)
+    assert written is x
+    assert torch.allclose(written, functional, rtol=1e-6, atol=1e-7)
+
+
 @pytest.mark.parametrize(
     ("params", "message"),
     [
         ({"function": "block", "variant": "mutating"}, "owned: true"),
+        ({"function": "row_norms", "variant": "mutating", "owned": True}, "row_norms needs one of them"),
         ({"mode": "reduce-overhead", "backend": "aot_eager"}, "backend: inductor"),
         ({"spread": 0.5, "lengths": [8, 9]}, "one length"),
     ],

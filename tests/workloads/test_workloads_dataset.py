@@ -29,7 +29,7 @@ def _parse(folder, way, **params):
     return dataset.parse(_context(folder), way=way, rows=64, columns=3, **params)
 
 
-@pytest.mark.parametrize("content", ["text", "features"])
+@pytest.mark.parametrize("content", ["text", "features", "labels"])
 def test_every_codec_gives_the_samples_back_in_the_order_of_the_visit(tmp_path, content):
     drawn = codecs.CONTENTS[content](SIZE, seed=3).reshape(16, -1)
     sides = [_decode(tmp_path, content=content, codec=codec) for codec in ("none", *LOSSLESS)]
@@ -54,6 +54,19 @@ def test_text_shrinks_as_prose_does_and_noise_does_not(tmp_path):
     assert 1.4 < prose["lz4"] < prose["zlib1"] < prose["zstd"] < 3.5
     noise = _decode(tmp_path, content="features", codec="zstd")
     assert 1 < noise.facts["decoded_to_stored"] < 1.15
+
+
+def test_label_maps_are_long_runs_of_few_classes_and_shrink_to_a_fraction(tmp_path):
+    one, other = (codecs.labels(SIZE, seed=seed) for seed in (1, 2))
+    assert len(one) == SIZE
+    assert not np.array_equal(one, other)
+    assert set(np.unique(one)) == set(range(19))
+    rows = one.reshape(-1, 512)
+    edges = (rows[:, 1:] != rows[:, :-1]).sum(axis=1)
+    assert 4 < edges.mean() < 60
+    assert 0 < (rows[1:] != rows[:-1]).mean() < 0.1, "edges wander from row to row"
+    assert len(codecs.labels(1000, seed=1)) == 1000
+    assert _decode(tmp_path, content="labels", codec="lz4").facts["decoded_to_stored"] > 4
 
 
 @pytest.mark.parametrize("size", [1 << 12, 1 << 16, 1 << 20])
@@ -136,6 +149,7 @@ def test_text_is_larger_than_the_numbers_it_spells(tmp_path):
         (dataset.decode, {"samples": 12}, "equal samples"),
         (dataset.decode, {"bytes": 1001, "samples": 8}, "equal samples"),
         (dataset.decode, {"codec": "float16"}, "content features"),
+        (dataset.decode, {"codec": "float16", "content": "labels"}, "labels has no floats"),
         (dataset.decode, {"decode_in": "other_thread"}, "nothing to decode"),
         (dataset.parse, {"rows": 12}, "8 files"),
         (dataset.parse, {"columns": 0}, "1 or more"),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from cpu_pairs import audit
 
 from aiperf.workloads.contract import Context
+from aiperf.workloads.decoder.model import PRESETS
 from aiperf.workloads.engine.answers import same_answers
 from aiperf.workloads.engine.batching.adaptive import AdaptiveDelay
 from aiperf.workloads.engine.batching.by_load import BatchesByLoad
@@ -14,6 +17,8 @@ from aiperf.workloads.engine.batching.decode_first import DecodeFirst
 from aiperf.workloads.engine.coalescing import Coalesced
 from aiperf.workloads.engine.demands import Demand
 from aiperf.workloads.engine.orders.reserved import ReservedPlaces
+from aiperf.workloads.engine.pages import PagePool
+from aiperf.workloads.engine.prefix import PrefixCache
 from aiperf.workloads.engine.running import Running
 from aiperf.workloads.engine.side import EngineSide
 from aiperf.workloads.serve.workload import engine
@@ -195,3 +200,44 @@ def test_every_repetition_has_the_answer_and_one_of_them_is_computed(sides):
     assert times[3].times == times[0].times
     assert min(one.started - one.demand.at for one in times.values()) >= 0.047
     assert [one.at for one in sides[1].demands[:4]] == pytest.approx([0, 0.001, 0.002, 0.003])
+
+
+@pytest.mark.parametrize(("by_use", "known"), [(True, [True, False]), (False, [False, True])])
+def test_a_full_cache_gives_up_the_page_unused_for_longest_or_the_one_that_came_first(by_use, known):
+    pool = PagePool(PRESETS["tiny"], pages=2, page=2, device="cpu")
+    cache = PrefixCache(pool, by_use=by_use)
+    for number in (1, 2):
+        page = pool.take()
+        cache.keep([number] * 2, [page])
+        pool.drop(page)
+    for page in cache.find([1, 1, 9]):
+        pool.drop(page)
+    assert cache.give_up()
+    assert [bool(cache.known([number] * 2 + [9])) for number in (1, 2)] == known
+
+
+def test_popular_prompts_are_few_texts_that_come_again_and_last_use_finds_more_of_them_than_age(sides):
+    many = {**_SMALL, "requests": 60, "lengths": "popular", "sessions": 12, "prompt_tokens": [8, 32]}
+    many |= {"new_tokens": [1, 2], "prefix_cache": True, "pool_tokens": 120, "max_batch": 2}
+    age, use = (engine(Context(seed=3), **many, eviction=how) for how in ("fifo", "lru"))
+    before, after = audit(age, seed=11), audit(use, seed=11)
+    assert same_answers(before, after).passed
+    demands = sides[0].demands
+    counts = Counter(one.text for one in demands)
+    assert set(counts) <= set(range(12))
+    assert counts[0] > 2 * counts[11]
+    assert len({(one.text, one.prompt_tokens) for one in demands}) == len(counts), "a text has one length"
+    assert 0 < age.counters()["prefix_hit_tokens"] < use.counters()["prefix_hit_tokens"]
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"lengths": "popular", "sessions": 0}, "sessions must be 1 or more"),
+        ({"lengths": "popular", "sessions": 2, "repeats": 2, "rate": 9.0, "requests": 8}, "leave repeats at 1"),
+        ({"eviction": "fifo"}, "eviction needs prefix_cache"),
+    ],
+)
+def test_popular_prompts_and_eviction_that_cannot_be_are_refused(params, message):
+    with pytest.raises(ValueError, match=message):
+        engine(Context(seed=3), **{**_SMALL, **params})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -184,13 +186,30 @@ def test_a_worker_tells_how_long_it_stood_in_the_queue_of_a_cpu(side):
     assert 0 < beside.counters()["cpu_wait_s"] < time.perf_counter() - began
 
 
+def test_a_real_time_worker_is_read_back_or_refused_with_what_it_needs(side):
+    asks = "import os; os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))"
+    granted = subprocess.run([sys.executable, "-c", asks], stderr=subprocess.DEVNULL, check=False).returncode == 0
+    try:
+        told = side(work="spin", hogs=1, worker_policy="fifo").facts["worker_realtime"]
+    except SkipSide as refused:
+        told = str(refused)
+    refusal = "the kernel refuses SCHED_FIFO: it takes CAP_SYS_NICE or an rtprio limit above 0"
+    assert told == ([True] if granted else refusal)
+    assert side(work="spin", hogs=1).facts["worker_realtime"] == [False]
+
+
 def test_nice_levels_are_read_back_or_refused_with_what_they_need(side):
     assert side(work="spin", hogs=1, hog_nice=5).facts["hog_nice"] == [5]
     try:
         told = side(work="spin", worker_nice=-1).facts["worker_nice"]
     except SkipSide as reason:
         told = str(reason)
-    assert told in ([-1], "a nice level of -1 is refused: to go below one's own takes CAP_SYS_NICE")
+    assert told in ([-1], "the kernel refuses a nice level of -1: going below one's own takes CAP_SYS_NICE")
+
+
+def test_a_side_says_that_priorities_are_what_it_is_about_and_no_other_does(side):
+    assert "priority" in side(work="spin", hogs=1, hog_nice=5).done_outside
+    assert side(work="spin", hogs=1).done_outside == ""
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -12,7 +13,7 @@ import torch
 from cpu_pairs import audit, finish, run
 from patience import PATIENCE_S
 
-from aiperf.workloads.contract import Context
+from aiperf.workloads.contract import Context, SkipSide
 from aiperf.workloads.shared import page_cache
 from aiperf.workloads.shared.cold import Cold
 from aiperf.workloads.storage import files
@@ -32,6 +33,7 @@ def _side(folder, **params):
         {"depth": 2, "read_size": 10000},
         {"source": "ram", "read_size": 5000},
         {"source": "ram", "layout": "files", "samples": 64, "order": "random"},
+        {"order": "preshuffled", "read_size": 8192, "cache": "cold"},
         {"advice": "willneed", "cache": "cold"},
         {"advice": "ahead", "window": 1 << 18, "read_size": 5000, "cache": "cold"},
         {"epochs": 2, "io": "direct"},
@@ -58,6 +60,45 @@ def test_some_requests_are_blocks_of_the_file_each_another_one(tmp_path):
         assert np.array_equal(audit(direct, seed=seed)["bytes"], blocks.ravel())
     assert plain.work.bytes == plain.counters()["bytes_asked"] == 10 * 4096
     finish(plain, direct)
+
+
+def test_a_preshuffled_file_is_read_from_its_start_and_holds_the_blocks_in_the_order_of_a_shuffled_epoch(tmp_path):
+    plain, copy = (_side(tmp_path, order=order, read_size=8192) for order in ("random", "preshuffled"))
+    first = audit(plain, seed=6)["bytes"]
+    files_of = {path.parent.name.split("-")[2] == "preshuffled": path for path in tmp_path.rglob("*.bin")}
+    content, shuffled = (np.fromfile(files_of[which], np.uint8).reshape(-1, 8192) for which in (False, True))
+    assert not np.array_equal(content, shuffled)
+    assert sorted(map(bytes, content)) == sorted(map(bytes, shuffled))
+    reader = copy.redraw.__closure__[0].cell_contents
+    for seed in (0, 6):
+        copy.redraw(seed)
+        ((_, requests),) = reader.visits
+        assert [at for _, at, _ in requests] == list(range(0, SIZE, 8192))
+    assert np.array_equal(audit(copy, seed=6)["bytes"], first)
+    finish(plain, copy)
+
+
+@pytest.mark.parametrize("mounted", ["once", "anew"])
+def test_files_are_read_through_the_mount_that_was_asked_for(tmp_path, mounted):
+    plain = _side(tmp_path, layout="files", samples=64)
+    expected = audit(plain, seed=5)["bytes"]
+    for mount in ("bind", "overlay"):
+        try:
+            side = _side(tmp_path, layout="files", samples=64, mount=mount, mounted=mounted)
+        except SkipSide as reason:
+            told = str(reason)
+        else:
+            told = ""
+        if told:
+            assert "it takes CAP_SYS_ADMIN" in told
+            assert any(f"[Errno {code}]" in told for code in (errno.EPERM, errno.ENOSYS, errno.ENODEV)), told
+            continue
+        assert side.facts["overlay"] is (mount == "overlay")
+        for _ in range(2):
+            assert np.array_equal(audit(side, seed=5)["bytes"], expected)
+        assert side.facts["overlay"] is (mount == "overlay")
+        finish(side)
+    finish(plain)
 
 
 def test_what_is_read_ahead_stays_a_window_before_the_reading_and_is_asked_for_once(tmp_path, monkeypatch):
@@ -118,6 +159,10 @@ def test_every_direct_pass_goes_to_the_disk_and_counts(tmp_path):
     ("params", "message"),
     [
         ({"depth": 0}, "1 or more"),
+        ({"order": "preshuffled", "read_size": 10000}, "an eighth of it in whole requests"),
+        ({"order": "preshuffled", "source": "ram"}, "of one file"),
+        ({"mount": "bind", "source": "ram"}, "a way to files"),
+        ({"mounted": "anew"}, "needs a mount"),
         ({"read_size": 0}, "1 or"),
         ({"source": "ram", "depth": 2}, "depth"),
         ({"source": "http", "cache": "cold"}, "cache warm"),

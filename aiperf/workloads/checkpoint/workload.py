@@ -1,36 +1,38 @@
 """Saving a known state to disk while training-like steps go on, and loading it back. Workload: checkpoint.save.
 
-It has no kernels of its own. What must not live here: real training (model/), timing.
+It has no kernels of its own. What must not live here: the steps (training.py), real training (model/).
 """
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal
+from types import SimpleNamespace
+from typing import Any, Literal, NamedTuple
 
-import numpy as np
-import torch
-
+from aiperf.workloads.checkpoint.training import EDGE, Area, Batches, Training
 from aiperf.workloads.contract import Context, Size, SkipSide, Work, Workload
 from aiperf.workloads.shared import page_cache
-from aiperf.workloads.shared.seeded import generator
+from aiperf.workloads.shared.cold import Cold
 
 _BLOCK = 4096
 _CHUNK = 4 << 20
-_EDGE = 256
+
+METRICS = {"save": {"later_step": ("s", "lower"), "slowest_step": ("s", "lower")}}
+"""Workload -> what it gives besides times of whole loops: metric -> unit, and which is better."""
 
 
-class _Area:
-    """Page-aligned memory as bytes for the disk and as float32 for torch."""
+class _Ways(NamedTuple):
+    """How one rank saves."""
 
-    def __init__(self, size: int) -> None:
-        self.bytes = memoryview(mmap.mmap(-1, size))
-        self.values = torch.frombuffer(self.bytes, dtype=torch.float32)
-        self.values.zero_()
+    path: Path
+    """The file that holds its part of the state."""
+    save: Callable[[], None]
+    finish: Callable[[], None]
+    """Returns when the state is on the disk, and loaded from there."""
+    close: Callable[[], None]
 
 
 def _write(path: Path, content: memoryview, io: str) -> None:
@@ -57,33 +59,16 @@ def _read(path: Path, target: memoryview, offset: int) -> None:
         os.close(descriptor)
 
 
-class _Training:
-    """Steps that compute a little and then change the whole state, so that a late snapshot is wrong."""
-
-    def __init__(self, size: int, *, seed: int, products: int) -> None:
-        self.area, self.start, self.grad = _Area(size), torch.empty(size // 4), torch.empty(size // 4)
-        self.products = products
-        self.operands = [torch.full((_EDGE, _EDGE), 1 / _EDGE) for _ in range(3)]
-        for name, tensor in (("start", self.start), ("grad", self.grad)):
-            tensor.copy_(torch.from_numpy(generator(seed, name).standard_normal(size // 4, dtype=np.float32)))
-
-    def step(self) -> None:
-        """One training-like step."""
-        for _ in range(self.products):
-            torch.mm(self.operands[0], self.operands[1], out=self.operands[2])
-        self.area.values.add_(self.grad, alpha=0.01)
-
-
 class _Saver:
     """Saves a state its own way; ``finish`` returns when the file is on the disk."""
 
     def __init__(self, path: Path, *, io: str, method: str, size: int) -> None:
         self.path, self.io = path, io
         self.pool = ThreadPoolExecutor(1, thread_name_prefix="saver") if method == "background" else None
-        self.snapshot = _Area(size) if self.pool else None
+        self.snapshot = Area(size) if self.pool else None
         self.pending: Future[None] | None = None
 
-    def save(self, area: _Area) -> None:
+    def save(self, area: Area) -> None:
         """Write now, or copy now and write meanwhile."""
         if self.pool is None or self.snapshot is None:
             _write(self.path, area.bytes, self.io)
@@ -107,7 +92,7 @@ class _Saver:
 def _require_direct(folder: Path, *, rank: int) -> None:
     probe = folder / f"direct-{rank}-{os.getpid()}.bin"
     try:
-        area = _Area(_BLOCK)
+        area = Area(_BLOCK)
         _write(probe, area.bytes, "direct")
         _read(probe, area.bytes, 0)
     except OSError as error:
@@ -116,10 +101,8 @@ def _require_direct(folder: Path, *, rank: int) -> None:
         probe.unlink(missing_ok=True)
 
 
-def _alone(
-    context: Context, training: _Training, loaded: _Area, folder: Path, *, method: str, io: str
-) -> tuple[Callable[[], None], Callable[[], None], Callable[[], None]]:
-    """save, finish (with loading) and close of one process."""
+def _alone(context: Context, training: Training, loaded: Area, folder: Path, *, method: str, io: str) -> _Ways:
+    """Of one process."""
     del context
     saver = _Saver(folder / "checkpoint.bin", io=io, method=method, size=len(loaded.bytes))
 
@@ -127,19 +110,17 @@ def _alone(
         saver.finish()
         _read(saver.path, loaded.bytes, 0)
 
-    return lambda: saver.save(training.area), finish, saver.close
+    return _Ways(saver.path, lambda: saver.save(training.area), finish, saver.close)
 
 
-def _in_gang(
-    context: Context, training: _Training, loaded: _Area, folder: Path, *, method: str, io: str
-) -> tuple[Callable[[], None], Callable[[], None], Callable[[], None]]:
-    """save, finish (with loading) and close of one of several ranks, each of which holds a part of the state."""
+def _in_gang(context: Context, training: Training, loaded: Area, folder: Path, *, method: str, io: str) -> _Ways:
+    """Of one of several ranks, each of which holds a part of the state."""
     import torch.distributed as dist
 
     context.process_group("gloo")
     part, sharded = len(loaded.bytes), method == "sharded"
     path = folder / f"checkpoint-{method}-{context.rank if sharded else 0}.bin"
-    whole = _Area(part * context.world_size) if not sharded and context.rank == 0 else None
+    whole = Area(part * context.world_size) if not sharded and context.rank == 0 else None
 
     def save() -> None:
         if sharded:
@@ -155,14 +136,17 @@ def _in_gang(
         # nobody starts to write again while another still reads
         dist.barrier()
 
-    return save, finish, lambda: path.unlink(missing_ok=True)
+    return _Ways(path, save, finish, lambda: path.unlink(missing_ok=True))
 
 
-def _check(world: int, *, state_bytes: int, method: str, steps: int, products: int, disk: str) -> None:
-    if state_bytes < _BLOCK * world or state_bytes % (_BLOCK * world):
+def _check(asked: SimpleNamespace) -> None:
+    world, method, disk = asked.context.world_size, asked.method, asked.disk
+    if asked.state_bytes < _BLOCK * world or asked.state_bytes % (_BLOCK * world):
         raise ValueError(f"state_bytes must be whole blocks of 4 KiB for each of {world} ranks")
-    if steps < 1 or products < 0:
+    if asked.steps < 1 or asked.products < 0:
         raise ValueError("steps must be 1 or more, products 0 or more")
+    if asked.batch_bytes < 0 or asked.batch_bytes % 4 or (asked.batch_bytes and world > 1):
+        raise ValueError("batch_bytes must be whole float32 numbers, and is for one rank")
     if (method in ("rank0", "sharded")) != (world > 1):
         raise ValueError(
             f"method {method} cannot run with ranks: {world}; rank0 and sharded need several, the others one"
@@ -181,55 +165,81 @@ def save(
     io: Literal["buffered", "dontneed", "direct"] = "buffered",
     steps: int = 6,
     products: int = 4,
+    batch_bytes: Size = 0,
     disk: Literal["auto", "local", "shared"] = "auto",
 ) -> Workload:
     """``steps`` training-like steps with one save of ``state_bytes`` after the first, then a load of the saved state.
 
-    A step is ``products`` products of float32 256 x 256 matrices and an update of the whole state. ``background``
-    copies the state and writes the copy in a thread; the timed step ends when the file is on the disk (fsync), and
-    loading goes past the page cache. ``rank0`` and ``sharded`` need ranks: each holds an equal part of the state,
-    gathered and written by the first or written by each. ``disk``: each rank's own folder, on its node's disk, or the
-    one that all ranks see, on the file system that their nodes share; ``auto``: the latter where there are ranks.
-    Outputs: the state as loaded, and at the end. Bytes: the state
-    written. FLOPs: those of the products, of all ranks. Items: training steps. Source: book chapter 3, appendix.
+    A step is ``products`` products of float32 256 x 256 matrices and an update of the whole state; before that it
+    reads ``batch_bytes`` of its own from a data set, which is evicted before every iteration. ``background`` copies the
+    state and writes the copy in a thread; the timed step ends when the file is on the disk (fsync), and loading goes
+    past the page cache. ``rank0`` and ``sharded`` need ranks: each holds an equal part of the state, gathered and
+    written by the first or written by each. ``disk``: each rank's own folder, on its node's disk, or the one that all
+    ranks see, on the file system that their nodes share; ``auto``: the latter where there are ranks.
+
+    Outputs: the state as loaded, and at the end; the sum of all batches. Metrics: ``later_step``, the mean time of the
+    steps after the first; ``slowest_step``, of the slowest of them. Counter cached_bytes: what the page cache holds of
+    the checkpoint afterwards. Bytes: the state written. FLOPs: those of the products, of all ranks. Items: training
+    steps. Source: book chapter 3, appendix.
     """
+    asked = SimpleNamespace(**locals())
+    _check(asked)
     world = context.world_size
-    _check(world, state_bytes=state_bytes, method=method, steps=steps, products=products, disk=disk)
     folder = context.scratch if disk == "local" or world == 1 else context.shared_scratch
     _require_direct(folder, rank=context.rank)
-    training = _Training(state_bytes // world, seed=context.seed + context.rank, products=products)
-    loaded = _Area(state_bytes // world)
+    batches = Batches(context, size=batch_bytes, steps=steps) if batch_bytes else None
+    training = Training(state_bytes // world, seed=context.seed + context.rank, products=products, batches=batches)
+    loaded = Area(state_bytes // world)
     make = _alone if world == 1 else _in_gang
-    begin, finish, close = make(context, training, loaded, folder, method=method, io=io)
+    ways = make(context, training, loaded, folder, method=method, io=io)
 
     def step() -> None:
-        training.area.values.copy_(training.start)
-        for number in range(steps):
-            training.step()
-            if number == 0:
-                begin()
-        finish()
+        training.loop(steps, ways.save)
+        ways.finish()
 
+    return _workload(asked, step, training, loaded, ways)
+
+
+def _workload(
+    asked: SimpleNamespace, step: Callable[[], None], training: Training, loaded: Area, ways: _Ways
+) -> Workload:
+    context, batches, steps = asked.context, training.batches, asked.steps
     outputs = {"loaded": loaded.values, "state": training.area.values}
+    outputs |= {"batches": batches.sum} if batches is not None else {}
+    flops = 2.0 * EDGE**3 * asked.products * steps * context.world_size
+    cold = Cold([batches.path] if batches is not None else [])
 
     def reference() -> dict[str, Any]:
         start, grad = training.start.double(), training.grad.double()
-        return {"loaded": start + 0.01 * grad, "state": start + 0.01 * steps * grad}
+        truth = {"loaded": start + 0.01 * grad, "state": start + 0.01 * steps * grad}
+        return truth if batches is None else {**truth, "batches": batches.truth()}
+
+    def prepare() -> None:
+        cold.prepare()
+        if ways.path.exists():
+            page_cache.evict([ways.path])  # a new checkpoint is a new file, and has no pages to be freed
+
+    def counters() -> dict[str, float]:
+        share = page_cache.resident_share([ways.path]) if ways.path.exists() else 0.0
+        return {"cached_bytes": share * len(loaded.bytes), **cold.counters()}
 
     return Workload(
         step=step,
-        work=Work(float(state_bytes), 2.0 * _EDGE**3 * products * steps * world, steps, "training steps"),
+        work=Work(float(asked.state_bytes), flops, steps, "training steps"),
         outputs=lambda: outputs,
         inputs=lambda: {"start": training.start, "grad": training.grad},
+        prepare=prepare if batches is not None else None,
         reference=reference,
+        counters=counters,
+        values=training.values,
         facts={
-            "method": method,
-            "io": io,
+            "method": asked.method,
+            "io": asked.io,
             "fsync": True,
             "loaded_from": "the disk, past the page cache",
-            "folder": str(folder),
-            "on_own_disk": page_cache.same_disk(folder, context.scratch),
-            "backend": "gloo" if world > 1 else "none",
+            "folder": str(ways.path.parent),
+            "on_own_disk": page_cache.same_disk(ways.path.parent, context.scratch),
+            "backend": "gloo" if context.world_size > 1 else "none",
         },
-        close=close,
+        close=ways.close,
     )

@@ -16,14 +16,18 @@ import torch
 
 from aiperf.workloads.cluster.handover import Handover
 from aiperf.workloads.cluster.messages import (
+    Ask,
     Begin,
     Cancel,
     Departure,
     Expect,
     Fetch,
     IterationEnd,
+    Move,
+    Moving,
     Offer,
     Serve,
+    Stayed,
     WorkerLost,
     WorkerReady,
 )
@@ -47,12 +51,25 @@ class Inbox:
         self._came: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._early: list[Running] = []
         sources = handover.sources if handover is not None and not blocking else []
-        self._expected: dict[int, queue.SimpleQueue[int]] = {source: queue.SimpleQueue() for source in sources}
+        self._expected: dict[int, queue.SimpleQueue[tuple[int, int]]] = {
+            source: queue.SimpleQueue() for source in sources
+        }
         self.demands: Sequence[Demand] = ()
         self.prompts: Sequence[Sequence[int]] = ()
         self.more = True
         self.cancel: Callable[[int], bool] = lambda number: False
         """Stops a request that is under way; False where it is not."""
+        self.move: Callable[[int, int], bool] | None = None
+        """Gives a request that decodes to another worker; False where it does not decode. None: requests stay."""
+        self.withdraw: Callable[[int], bool] = lambda number: False
+        """Forgets a request that has not begun; False where it has."""
+        self.moved = 0
+        """Requests that have gone to another worker in this iteration, begun or not."""
+        self.has_room: Callable[[], bool] | None = None
+        """Whether the engine could begin with a prompt; None: it does not ask for any."""
+        self.pulled = 0
+        """Prompts that it has asked for and got in this iteration."""
+        self._asking = False
         self.stalls: Stalls | None = None
         self._beside(self._listen)
         for source in sources:
@@ -74,7 +91,7 @@ class Inbox:
             message = self._link.recv()
             if isinstance(message, Expect):
                 if not self._blocking:
-                    self._expected[message.source].put(message.number)
+                    self._expected[message.source].put((message.number, message.answered))
             else:
                 self._came.put(message)
 
@@ -88,12 +105,12 @@ class Inbox:
         # Of its own: on the engine's stream every pass would wait for what has not come yet.
         with torch.cuda.stream(torch.cuda.Stream(self._device) if on_gpu else None):
             while True:
-                number = self._expected[source].get()
-                whole = self._handover.receive(self.demands[number].prompt_tokens, source)
+                number, answered = self._expected[source].get()
+                whole = self._handover.receive(self.demands[number].prompt_tokens, source, answered)
                 if on_gpu:
                     torch.cuda.current_stream().synchronize()
                     whole.record_stream(torch.cuda.default_stream(self._device))
-                self._came.put((number, whole))
+                self._came.put((number, answered, whole))
 
     def _asked(self, number: int) -> tuple[Demand, list[int]]:
         demand = self.demands[number]
@@ -101,7 +118,7 @@ class Inbox:
 
     def begin(self) -> float:
         """When the router says so."""
-        self.more = True
+        self.more, self._asking, self.pulled, self.moved = True, False, 0, 0
         self._link.send(WorkerReady())
         message = self._came.get()
         if isinstance(message, Begin):
@@ -110,12 +127,16 @@ class Inbox:
         raise RouterGone(f"{message} came before the iteration began")
 
     def due(self, now: float) -> list[Running]:
-        """What has come by now, in its order; what another worker has answered is cancelled."""
+        """What has come by now, in its order; what another worker has answered is cancelled. Where there is room, the
+        next prompt is asked for."""
         if self.stalls is not None:
             self.stalls.wait_out(now)
         while not self._came.empty():
             self._note(self._came.get())
         found, self._early = self._early, []
+        if self.has_room is not None and not (self._asking or found) and self.has_room():
+            self._link.send(Ask())
+            self._asking = True
         return found
 
     def wait(self, now: float, until: float | None) -> None:
@@ -129,25 +150,39 @@ class Inbox:
 
     def _note(self, message: Any) -> None:
         if isinstance(message, Serve):
+            self.pulled += self._asking
+            self._asking = False
             self._early.append(Running(*self._asked(message.number), hand_to=message.hand_to))
         elif isinstance(message, Cancel):
             early = [one for one in self._early if one.demand.number == message.number]
             self._early = [one for one in self._early if one not in early]
             if early or self.cancel(message.number):
                 self._link.send(Departure(message.number, answered=True))
+        elif isinstance(message, Move) and self.move is not None:
+            self._give_away(message)
         elif isinstance(message, Fetch) and self._handover is not None:
             demand, prompt = self._asked(message.number)
             whole = self._handover.receive(demand.prompt_tokens, message.source)
             self._early.append(self._handover.opened(demand, prompt, whole))
         elif isinstance(message, tuple) and self._handover is not None:
-            number, whole = message
-            self._early.append(self._handover.opened(*self._asked(number), whole))
+            number, answered, whole = message
+            self._early.append(self._handover.opened(*self._asked(number), whole, answered))
         elif isinstance(message, IterationEnd):
             self.more = False
             if message.fault:
                 raise RouterGone(message.fault)
         else:
             raise RouterGone(f"{type(message).__name__}: {message}") from message
+
+    def _give_away(self, asked: Move) -> None:
+        """What has not begun may begin elsewhere; what decodes goes with its keys and values (``leave``)."""
+        early = [one for one in self._early if one.demand.number == asked.number and one.started is None]
+        self._early = [one for one in self._early if one not in early]
+        if early or self.withdraw(asked.number):
+            self.moved += 1
+            self._link.send(Moving(asked.number, asked.to, 0))
+        elif self.move is None or not self.move(asked.number, asked.to):
+            self._link.send(Stayed(asked.number))
 
     def give_up(self, error: Exception) -> None:
         """Tell the router that the engine failed, for nobody to wait for it."""
@@ -159,5 +194,8 @@ class Inbox:
         if kv is not None and self._handover is not None:
             if self._blocking:
                 self._link.send(Offer(one.demand.number))
+            if self.move is not None and one.hand_to is not None:
+                self.moved += 1
+                self._link.send(Moving(one.demand.number, one.hand_to, len(one.times)))
             self._handover.send(one, kv)
         self._link.send(Departure(one.demand.number, answered=kv is None))

@@ -49,6 +49,8 @@ class Expect:
 
     number: int
     source: int
+    answered: int = 1
+    """Tokens of its answer that are there: more than the first one where it moves."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,35 @@ class Departure:
 
     number: int
     answered: bool
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Worker: it has room for a prompt from the queue."""
+
+
+@dataclass(frozen=True)
+class Move:
+    """Router: another worker goes on with a request, or begins with it."""
+
+    number: int
+    to: int
+
+
+@dataclass(frozen=True)
+class Moving:
+    """Worker: a request is on its way, with so many tokens of its answer; 0: it had not begun, and begins there."""
+
+    number: int
+    to: int
+    answered: int
+
+
+@dataclass(frozen=True)
+class Stayed:
+    """Worker: a request does not move; its prompt is under way, or its answer is whole."""
+
+    number: int
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from aiperf.workloads.cluster.offloads.always import always
 from aiperf.workloads.cluster.offloads.conditional import Conditional
 from aiperf.workloads.cluster.offloads.never import never
 from aiperf.workloads.cluster.prefix_pool import PooledPrefix, SharedPages
+from aiperf.workloads.cluster.rebalances.predicted import move_long
 from aiperf.workloads.cluster.router import Offload, Route, Router, WorkerView
 from aiperf.workloads.cluster.routes.composite import CompositeCost
 from aiperf.workloads.cluster.routes.least_requests import least_requests
@@ -98,11 +99,16 @@ class ClusterSide(EngineSide):
         if self._pool is not None:
             self.engine.prefix = PooledPrefix(self.engine.pool, self._pool)
         pairs = [(a.rank, b.rank) for a in views for b in views if a is not b and self._hands_over(a, b)]
-        self.handover = Handover(context.rank, self.shape, context.device, pairs) if pairs else None
+        again = asked.first_token == "recomputed"
+        self.handover = Handover(context.rank, self.shape, context.device, pairs, recomputes=again) if pairs else None
         link, self._links = connect(context.rank, context.world_size, host=context.store_host, group=group)
         self._inbox = Inbox(link, self.handover, context.device, blocking=asked.kv_receive == "blocking")
         self._inbox.demands = self.demands
         self._inbox.cancel = self.engine.cancel
+        if asked.rebalance == "predicted":
+            self._inbox.move, self._inbox.withdraw = self.engine.move, self.engine.withdraw
+        if asked.dispatch == "queue" and views[context.rank].prefills:
+            self._inbox.has_room = lambda: not self.engine.waiting and len(self.engine.running) < asked.max_batch
         if asked.stall_rate:
             span = asked.requests / asked.rate
             faults = Stalls(context.seed, context.rank, rate=asked.stall_rate, seconds=asked.stall, span=span)
@@ -138,10 +144,14 @@ class ClusterSide(EngineSide):
         views = views_of(asked.roles, asked.context.world_size)
         route = route_of(asked, self.shape, self.engine.pool.count * asked.page_tokens)
         shift = CapacityAware(views) if asked.roles_change else fixed
+        pulled = asked.dispatch == "queue"
         if asked.roles == "mixed":  # whoever gets a request does all of it
             copies = RACERS if asked.route == "race" else 1
-            return Router(self._links, views, route, route, never, shift, asked.page_tokens, copies)
-        return Router(self._links, views, route, least_requests, offload_of(asked), shift, asked.page_tokens)
+            moves = move_long if asked.rebalance == "predicted" else None
+            return Router(self._links, views, route, route, never, shift, asked.page_tokens, copies, moves, pulled)
+        offload = offload_of(asked)
+        page = asked.page_tokens
+        return Router(self._links, views, route, least_requests, offload, shift, page, pulled=pulled)
 
     def _pages_of_all(self) -> SharedPages:
         """Twice the room that the schedule's prompts need, so that a place is found soon."""
@@ -152,7 +162,8 @@ class ClusterSide(EngineSide):
 
     def _hands_over(self, one: WorkerView, other: WorkerView) -> bool:
         """Whether a request may go from one to the other."""
-        return self._asked.roles_change or (other.decodes and not one.decodes)
+        moves = self._asked.roles_change or self._asked.rebalance != "none"
+        return moves or (other.decodes and not one.decodes)
 
     def _gathered(self) -> list[Running]:
         """The answers of all ranks, and what each counted."""
@@ -168,6 +179,7 @@ class ClusterSide(EngineSide):
         taken = self.engine.prefix.taken if isinstance(self.engine.prefix, PooledPrefix) else 0
         counts = {"handed_requests": float(len(self.engine.handed)), "handed_bytes": float(sent)}
         counts |= {"pool_hit_tokens": float(taken), "cancelled_requests": float(len(self.engine.cancelled))}
+        counts |= {"pulled_requests": float(self._inbox.pulled), "moved_requests": float(self._inbox.moved)}
         return super().counters() | counts
 
     def counters(self) -> dict[str, float]:

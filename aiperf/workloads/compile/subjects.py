@@ -22,6 +22,7 @@ _WIDTH = {
     "branch": 0,
     "elementwise_chain": 0,
     "elementwise_mlp": 64,
+    "row_norms": 64,
     "offset_attention": 3 * 64,
     "block": 256,
     "decode_block": 256,
@@ -58,6 +59,12 @@ def _chain(x: Any) -> Any:
     return 0.5 * x * (1 + torch.tanh(_GELU * (x + 0.044715 * x * x * x)))
 
 
+def _chain_in_place(x: Any) -> Any:
+    """The same by operations that write over their operand, which needs one tensor besides the input."""
+    inner = (x * x * x).mul_(0.044715).add_(x).mul_(_GELU).tanh_().add_(1)
+    return x.mul_(0.5).mul_(inner)
+
+
 def _offset_attention(x: Any, offset: Any) -> Any:
     """Queries, keys and values, one beside the other; of a cache that is not full yet, keys below ``offset`` count."""
     q, k, v = x.chunk(3, dim=-1)
@@ -66,7 +73,21 @@ def _offset_attention(x: Any, offset: Any) -> Any:
     return torch.softmax(scores.masked_fill(hidden, -math.inf), dim=-1) @ v
 
 
+def _listed(x: Any) -> Any:
+    """The norm of each row, through Python's numbers and a list."""
+    norms = []
+    for row in x:
+        norms.append(math.sqrt((row * row).sum().item()))
+    return torch.tensor(norms, dtype=x.dtype, device=x.device)
+
+
+def _stacked(x: Any) -> Any:
+    """The same, row by row in tensors."""
+    return torch.stack([(row * row).sum().sqrt() for row in x])
+
+
 BRANCHES: dict[str, Callable[..., Any]] = {"break": _break, "where": _where, "cond": _cond}
+ROW_NORMS: dict[str, Callable[..., Any]] = {"listed": _listed, "stacked": _stacked}
 
 
 class ElementwiseMlp(nn.Module):
@@ -165,18 +186,20 @@ def build(
         parts: list[Any] = [kinds[name]() for _ in range(layers)] if name in kinds else []
         function: Any = {
             "branch": lambda: BRANCHES[variant],
-            "elementwise_chain": lambda: _chain,
+            "row_norms": lambda: ROW_NORMS[variant],
+            "elementwise_chain": lambda: _chain_in_place if variant == "mutating" else _chain,
             "offset_attention": lambda: _offset_attention,
             "elementwise_mlp": lambda: ElementwiseMlp(width).to(device).eval(),
             "block": lambda: nn.Sequential(*parts).to(device).eval(),
             "decode_block": lambda: nn.Sequential(*parts).to(device, dtype).eval(),
         }[name]()
-        if variant == "mutating":
+        if variant == "mutating" and name == "block":
             function = InPlace(function)
     shapes: dict[str, tuple[int, ...]] = {}
     for number, length in enumerate(lengths):
         for sign in ("positive", "negative") if name == "branch" else ("",):
-            rows = dict.fromkeys((*WITH_NUMBER, "decode_block"), (length, width)) | {"block": (1, length, width)}
+            wide = (*WITH_NUMBER, "row_norms", "decode_block")
+            rows = dict.fromkeys(wide, (length, width)) | {"block": (1, length, width)}
             shapes[f"{number}-{length}{sign and '-'}{sign}"] = rows.get(name, (length,))
     arity = 2 if name == "branch" else 1
     cases = {key: tuple(torch.empty(s, device=device, dtype=dtype) for _ in range(arity)) for key, s in shapes.items()}

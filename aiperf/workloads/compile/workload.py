@@ -23,7 +23,7 @@ from aiperf.workloads.shared.compiler_counts import compiler_counts
 
 _BUCKET = 64
 _DYNAMIC = {"off": False, "auto": None, "on": True, "mark": None}
-_OF_TOKENS = (*subjects.WITH_NUMBER, "block", "decode_block")
+_OF_TOKENS = (*subjects.WITH_NUMBER, "row_norms", "block", "decode_block")
 _COUNTS = ("graphs", "compiles", "graph_breaks", "graph_skips")
 _SPREAD_OVER = 8
 """Lengths that a spread makes of one."""
@@ -173,12 +173,16 @@ def _validate(asked: SimpleNamespace) -> None:
         raise ValueError("lengths must be 2 or more (1 is a shape of its own), and iterations 1 or more")
     if (function == "branch") != (asked.variant in subjects.BRANCHES):
         raise ValueError("variant break, where or cond needs function: branch, and branch needs one of them")
-    if asked.variant == "mutating" and (function != "block" or not asked.owned):
-        raise ValueError("variant: mutating writes over its argument; it needs function: block and owned: true")
+    if (function == "row_norms") != (asked.variant in subjects.ROW_NORMS):
+        raise ValueError("variant listed or stacked needs function: row_norms, and row_norms needs one of them")
+    if asked.variant == "mutating" and (function not in ("block", "elementwise_chain") or not asked.owned):
+        raise ValueError(
+            "variant: mutating writes over its argument; it needs function: block or elementwise_chain, and owned: true"
+        )
     if asked.spread > 1 or (asked.spread >= 0 and len(asked.lengths) != _SPREAD_OVER):
         raise ValueError("spread is a share from 0 to 1 of the one length that lengths gives; -1 leaves lengths alone")
-    if function == "branch" and asked.pad != "none":
-        raise ValueError("function: branch sums its whole input, so it cannot be padded; use pad: none")
+    if function in ("branch", "row_norms") and asked.pad != "none":
+        raise ValueError(f"function: {function} sums its input, so it cannot be padded; use pad: none")
     if asked.scalar != "fixed" and function not in subjects.WITH_NUMBER:
         raise ValueError(
             f"scalar is the number of functions {' and '.join(subjects.WITH_NUMBER)}, and needs one of them"
@@ -209,11 +213,12 @@ def process(
         "branch",
         "elementwise_chain",
         "elementwise_mlp",
+        "row_norms",
         "offset_attention",
         "block",
         "decode_block",
     ] = "elementwise_mlp",
-    variant: Literal["plain", "break", "where", "cond", "mutating"] = "plain",
+    variant: Literal["plain", "break", "where", "cond", "listed", "stacked", "mutating"] = "plain",
     backend: Literal["none", "eager", "aot_eager", "inductor"] = "inductor",
     mode: Literal["default", "reduce-overhead", "max-autotune"] = "default",
     dynamic: Literal["off", "auto", "on", "mark"] = "auto",
@@ -244,10 +249,10 @@ def process(
     from the second length on. ``scalar`` passes a number that changes with every call, as one of Python or as a tensor.
 
     Functions: branch ([length] twice, both ways in turn), elementwise_chain ([length]), elementwise_mlp ([length, 64]
-    and a factor), offset_attention ([length, 192] and how many keys count), block (``layers`` causal transformer
-    blocks, [1, length, 256]), decode_block (``layers`` blocks of ``width``, 0: 256, over one token of ``length``
-    sequences with keys and values of 256 to 512 earlier ones). Items: elements or tokens, without padding. Source:
-    chapters 14 and 18.
+    and a factor), row_norms ([length, 64]; ``listed`` as numbers of Python, or ``stacked``), offset_attention ([length,
+    192] and how many keys count), block (``layers`` causal transformer blocks, [1, length, 256]), decode_block
+    (``layers`` blocks of ``width``, 0: 256, over one token of ``length`` sequences with keys and values of 256 to 512
+    earlier ones). Items: elements or tokens, without padding. Source: chapters 14 and 18.
     """
     lengths = spread_lengths(lengths[0], spread) if spread >= 0 and len(lengths) == 1 else lengths
     asked = SimpleNamespace(**locals())

@@ -18,6 +18,8 @@ _WORDS = 20_000
 _LONGEST = 14
 _PER_BYTE = 8
 """More bytes than this come out of a draw on average, a word or a phrase with its space, so that enough are drawn."""
+_MAP, _PATCH, _CLASSES = 512, 64, 19
+"""Pixels of a row of a label map, pixels that a patch of one class has either way, how many classes there are."""
 _SHARES = np.cumsum(1.0 / (np.arange(_WORDS) + 2.7))
 
 Decode = Callable[[bytes, Any], None]
@@ -58,7 +60,22 @@ def features(size: int, *, seed: int) -> Any:
     return values
 
 
-CONTENTS: dict[str, Callable[..., Any]] = {"text": text, "features": features}
+def labels(size: int, *, seed: int) -> Any:
+    """``size`` bytes of maps that name the class of every pixel, as segmentation has them: patches whose edges wander
+    by a pixel at most from one row, and from one column, to the next."""
+    draw = generator(seed, "labels")
+    height = -(-size // _MAP)
+    classes = draw.integers(0, _CLASSES, (height // _PATCH + 1, _MAP // _PATCH), dtype=np.uint8)
+    down, right = (np.cumsum(draw.integers(-1, 2, length)) for length in (_MAP, height))
+    content = np.empty((height, _MAP), np.uint8)
+    for first in range(0, height, _MAP):
+        rows = np.arange(first, min(first + _MAP, height))
+        patches = (rows[:, None] + down) // _PATCH % len(classes), (np.arange(_MAP) + right[rows, None]) // _PATCH
+        content[rows] = classes[patches[0], patches[1] % classes.shape[1]]
+    return content.reshape(-1)[:size]
+
+
+CONTENTS: dict[str, Callable[..., Any]] = {"text": text, "features": features, "labels": labels}
 
 
 def _plain(stored: bytes, row: Any) -> None:

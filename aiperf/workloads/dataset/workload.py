@@ -114,7 +114,7 @@ class _Samples:
 def decode(
     context: Context,
     *,
-    content: Literal["text", "features"] = "text",
+    content: Literal["text", "features", "labels"] = "text",
     codec: Literal["none", "float16", "lz4", "zstd", "zlib1"] = "none",
     bytes: Size = 32 << 20,
     samples: int = 128,
@@ -124,18 +124,19 @@ def decode(
     """Read ``samples`` samples from one file, each stored under ``codec``, and decode each into its row.
 
     ``text``: words of a made-up language, uint8. ``features``: standard normal float32, which lossless codecs hardly
-    shrink; only they can be stored as ``float16``. lz4 is the raw block format, zstd and zlib have level 1. In the
-    ``other_thread`` one thread decodes while the first reads on. ``cold`` as for storage.read. Counter stored_bytes:
-    what a step has read. Bytes: of the decoded samples. Items: samples. Source: book chapters 5 and 13, appendix.
+    shrink; only they can be stored as ``float16``. ``labels``: uint8 maps of every pixel's class, mostly long runs. lz4
+    is the raw block format, zstd and zlib have level 1. In the ``other_thread`` one thread decodes while the first
+    reads on. ``cold`` as for storage.read. Counter stored_bytes: what a step has read. Bytes: of the decoded samples.
+    Items: samples. Source: book chapters 5 and 13, appendix.
     """
     if samples < 1 or samples % _STARTS or bytes < 4 or bytes % (4 * samples):
         raise ValueError(f"{bytes} bytes must be whole float32 in {samples} equal samples, a multiple of {_STARTS}")
     if codec == "float16" and content != "features":
-        raise ValueError("codec float16 is for content features; text has no floats")
+        raise ValueError(f"codec float16 is for content features; {content} has no floats")
     if codec == "none" and decode_in == "other_thread":
         raise ValueError("codec none leaves nothing to decode in another thread")
     packed = _pack(context, content=content, codec=codec, size=bytes, samples=samples)
-    dtype = np.uint8 if content == "text" else np.float32
+    dtype = np.float32 if content == "features" else np.uint8
     out = np.zeros((samples, bytes // samples // np.dtype(dtype).itemsize), dtype)
     reader = _Samples(packed, out, codec=codec, threads=2 if decode_in == "other_thread" else 1)
     work = Work(bytes=float(bytes), items=samples, item="samples")

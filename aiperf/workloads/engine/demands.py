@@ -57,6 +57,8 @@ def draw_demands(asked: SimpleNamespace, seed: int) -> tuple[Demand, ...]:
     texts: Any = [-1] * count
     if asked.lengths == "conversations":
         prompts, texts = _turns(asked.prompt_tokens, count, asked.sessions, draw)
+    elif asked.lengths == "popular":
+        prompts, texts = _popular(asked.prompt_tokens, count, asked.sessions, draw)
     elif asked.lengths == "shifting":
         new = [asked.new_tokens[number >= count // 2] for number in range(count)]
     elif asked.lengths == "opposed":
@@ -101,6 +103,14 @@ def _turns(span: list[int], count: int, sessions: int, draw: np.random.Generator
     low, high = span
     lengths = np.rint(np.linspace(low, high, -(-count // sessions))).astype(int)
     return lengths[np.arange(count) // sessions], texts
+
+
+def _popular(span: list[int], count: int, sessions: int, draw: np.random.Generator) -> tuple[Any, Any]:
+    """Prompts that are asked again and again, and which each is: of ``sessions`` texts, each with a length of its own,
+    drawn as 1 / rank."""
+    weights = 1.0 / np.arange(1, sessions + 1)
+    texts = draw.choice(sessions, count, p=weights / weights.sum())
+    return _spread(span, sessions, draw)[texts], texts
 
 
 def _spread(span: list[int], count: int, draw: np.random.Generator) -> Any:

@@ -67,7 +67,7 @@ class Engine:
     finished: list[Running] = field(default_factory=list)
     rejected: list[Running] = field(default_factory=list)
     handed: list[Running] = field(default_factory=list)
-    """Those whose first token came out here, and which another engine decodes."""
+    """Those that began here, and with which another engine goes on."""
     cancelled: list[Running] = field(default_factory=list)
     """Those that another engine was quicker to answer."""
     tally: EngineTally = field(default_factory=EngineTally)
@@ -189,6 +189,24 @@ class Engine:
                     self._let_go(one)
                     self.cancelled.append(one)
                     return True
+        return False
+
+    def withdraw(self, number: int) -> bool:
+        """Forget a request that waits and has not begun, as if it had never come; False where there is none."""
+        for one in self.waiting:
+            if one.demand.number == number and one.started is None:
+                self.waiting.remove(one)
+                self.came.remove(one)
+                return True
+        return False
+
+    def move(self, number: int, to: int) -> bool:
+        """Another engine goes on with a request that decodes, from between two passes; False where it does not."""
+        for one in self.running:
+            if one.demand.number == number and one.times and one.missing == 1:
+                one.hand_to = to
+                self.release([one])
+                return True
         return False
 
     def _let_go(self, one: Running) -> None:

@@ -19,12 +19,14 @@ def page_keys(tokens: Sequence[int], page: int) -> list[bytes]:
 
 
 class PrefixCache:
-    """Finds pages by the tokens that they and those before them hold; the cache itself is one of a page's holders."""
+    """Finds pages by the tokens that they and those before them hold; the cache itself is one of a page's holders.
 
-    def __init__(self, pool: PagePool) -> None:
-        self._pool = pool
+    ``by_use``: whether the page unused for longest is given up first, else the one that came first."""
+
+    def __init__(self, pool: PagePool, *, by_use: bool = True) -> None:
+        self._pool, self._by_use = pool, by_use
         self._pages: dict[bytes, int] = {}
-        """By use: the one unused for longest comes first."""
+        """The next one to be given up comes first."""
         self.hits = 0
         """Tokens that were found instead of computed."""
 
@@ -45,7 +47,7 @@ class PrefixCache:
     def find(self, tokens: Sequence[int]) -> list[int]:
         """Pages of the longest known beginning of ``tokens``, now shared; the last token is always left to compute."""
         known = self.known(tokens)
-        for key in reversed(known):  # so that a beginning is given up after what follows it
+        for key in reversed(known) if self._by_use else ():  # a beginning is given up after what follows it
             self._pages[key] = self._pages.pop(key)
         found = [self._pages[key] for key in known]
         for page in found:
@@ -61,7 +63,7 @@ class PrefixCache:
                 self._pool.share(page)
 
     def give_up(self) -> bool:
-        """Forget the page unused for longest of those that no request holds; False where there is none."""
+        """Forget the next page of those that no request holds; False where there is none."""
         for key, page in self._pages.items():
             if self._pool.holders(page) == 1:
                 del self._pages[key]

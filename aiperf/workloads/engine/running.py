@@ -28,9 +28,11 @@ class Running:
     started: float | None = None
     """When it first left the queue."""
     hand_to: int | None = None
-    """The engine that decodes it, for which it leaves after its first token; None: this one."""
+    """The engine that goes on with it, for which it leaves after its first token, or later where it moves; None: this
+    one."""
     brought: Any = None
-    """Keys and values of its prompt from another engine, until they are in pages of its own."""
+    """Keys and values of its prompt, and of its answer so far, from another engine, until they are in pages of its own.
+    """
 
     @property
     def answer(self) -> list[int]:

@@ -84,7 +84,7 @@ class EngineSide:
         model = draw(self.shape, seed=context.seed, max_tokens=longest + new, device=context.device)
         pool = PagePool(self.shape, pages=self._pages(), page=asked.page_tokens, device=context.device)
         admission: Admission = InTime(asked.ttft_slo) if asked.admission == "in_time" else everyone
-        cache = PrefixCache(pool) if asked.prefix_cache else None
+        cache = PrefixCache(pool, by_use=asked.eviction == "lru") if asked.prefix_cache else None
         self.engine = Engine(model, pool, batching_of(asked), order_of(asked), admission, cache)
         self.held = answer_arrays(asked.requests, new, context.device)
         self.times = ServedTimes(asked.ttft_slo, asked.inter_token_slo)

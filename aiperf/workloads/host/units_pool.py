@@ -117,6 +117,7 @@ class UnitPool:
             "share": units // count,
             "threads": threads,
             "nice": asked.worker_nice,
+            "realtime": asked.worker_policy == "fifo",
         }
         try:
             self._start(spec, where)
@@ -130,7 +131,8 @@ class UnitPool:
         asked = self._asked
         env, plain = allocators.environment(asked.allocator), allocators.environment("inherited")
         specs = [{**spec, "first": k * spec["share"], "cpus": cpus} for k, cpus in enumerate(where.workers)]
-        burning = [{**spec, "work": "hog", "cpus": where.hogs, "nice": asked.hog_nice}] * asked.hogs
+        hog = {**spec, "work": "hog", "cpus": where.hogs, "nice": asked.hog_nice, "realtime": False}
+        burning = [hog] * asked.hogs
         self.workers = [_start(s, env) for s in specs]
         self.hogs = [_start(s, plain) for s in burning]
         self.in_force = [json.loads(child.answer()) for child in [*self.workers, *self.hogs]]
@@ -141,6 +143,8 @@ class UnitPool:
                     raise SkipSide(
                         f"the kernel refuses a nice level of {wanted}: going below one's own takes CAP_SYS_NICE"
                     )
+            if spec["realtime"] and not all(found["realtime"] for found in self.in_force[: len(self.workers)]):
+                raise SkipSide("the kernel refuses SCHED_FIFO: it takes CAP_SYS_NICE or an rtprio limit above 0")
             allocators.require(asked.allocator, [found["malloc"] for found in self.in_force[: len(self.workers)]])
         except SkipSide:
             self.close()
@@ -185,6 +189,7 @@ class UnitPool:
             "hog_cpus": [found["affinity"] for found in hogs],
             "collecting": [found["collecting"] for found in workers],
             "worker_nice": [found["nice"] for found in workers],
+            "worker_realtime": [found["realtime"] for found in workers],
             "hog_nice": [found["nice"] for found in hogs],
             "malloc": [Path(found["malloc"]).name for found in workers],
             "malloc_settings": allocators.settings(),

@@ -151,6 +151,7 @@ def _in_force() -> dict[str, Any]:
         "affinity": sorted(os.sched_getaffinity(0)),
         "collecting": gc.isenabled(),
         "nice": os.getpriority(os.PRIO_PROCESS, 0),
+        "realtime": os.sched_getscheduler(0) == os.SCHED_FIFO,
     }
 
 
@@ -173,6 +174,9 @@ if __name__ == "__main__":
     given = json.loads(sys.argv[1])
     if given["cpus"]:
         os.sched_setaffinity(0, given["cpus"])
+    if given["realtime"]:
+        with contextlib.suppress(PermissionError):
+            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     if given["nice"]:
         # Refused without the right to; what is in force is read back.
         with contextlib.suppress(PermissionError):

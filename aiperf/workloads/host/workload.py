@@ -120,6 +120,7 @@ def _matmul(asked: SimpleNamespace) -> Workload:
 
 _TURNS = {"spin": 12000, "request": 150, "batch_prep": 1}
 """Size of a unit: about a millisecond on one core."""
+_PRIORITY = "the priority of its processes is what the side asks for"
 
 
 def _units(asked: SimpleNamespace) -> Workload:
@@ -141,6 +142,7 @@ def _units(asked: SimpleNamespace) -> Workload:
         latency_source="each worker's perf_counter around a unit",
         facts=pool.facts(),
         close=pool.close,
+        done_outside=_PRIORITY if (asked.worker_nice, asked.hog_nice, asked.worker_policy) != (0, 0, "fair") else "",
     )
 
 
@@ -163,6 +165,7 @@ def task(
     worker_kind: Literal["process", "thread"] = "process",
     allocator: Literal["inherited", "glibc", "jemalloc", "tcmalloc"] = "inherited",
     worker_nice: int = 0,
+    worker_policy: Literal["fair", "fifo"] = "fair",
     hog_nice: int = 0,
 ) -> Workload:
     """One of five pieces of host work.
@@ -175,8 +178,9 @@ def task(
     single-threaded processes, or threads of one process, share ``units`` units, while ``hogs`` processes burn CPU.
 
     ``worker_cpus``: the kernel's choice, a core each, hardware threads of one core, or the last CPUs, which ``hog_cpus:
-    other`` keeps the hogs off. ``worker_nice``, ``hog_nice``: nice levels. ``collector`` ``frozen`` freezes, then
-    disables Python's garbage collector. ``allocator`` is preloaded into the workers, ``glibc`` keeps others out.
+    other`` keeps the hogs off. ``worker_nice``, ``hog_nice``: nice levels. ``worker_policy: fifo``: workers have the
+    lowest real-time priority of SCHED_FIFO. ``collector`` ``frozen`` freezes, then disables Python's garbage collector.
+    ``allocator`` is preloaded into the workers, ``glibc`` keeps others out.
 
     Counters: units that ended on another CPU than the one before, times a worker was preempted, seconds that workers
     waited for a CPU, minor page faults, and bytes resident after the step. Items: units. Latencies: of each unit.

@@ -139,7 +139,8 @@ def engine(
     requests: int = 24,
     rate: float = 0.0,
     arrivals: Literal["poisson", "bursty", "waves"] = "poisson",
-    lengths: Literal["spread", "two"] = "spread",
+    lengths: Literal["spread", "two", "popular"] = "spread",
+    sessions: int = 8,
     prompt_tokens: list[int] = [16, 128],  # noqa: B006 read from the source, never changed
     new_tokens: list[int] = [4, 32],  # noqa: B006
     shared_tokens: int = 0,
@@ -169,6 +170,7 @@ def engine(
     kv_pool: float = 1.0,
     pool_tokens: int = 0,
     prefix_cache: bool = False,
+    eviction: Literal["lru", "fifo"] = "lru",
     admission: Literal["all", "in_time"] = "all",
     lookups: Literal["none", "linear", "trie", "radix"] = "none",
     ttft_slo: Seconds = 0.5,
@@ -179,7 +181,8 @@ def engine(
     an iteration is the whole schedule.
 
     ``rate``: arrivals a second, for which it really waits; 0: all at once. ``lengths``: by even steps of the logarithm,
-    or prompts of ``two`` lengths, every fourth the longer. ``shared_tokens`` begin every prompt. No answer ends early.
+    or prompts of ``two`` lengths, every fourth the longer; ``popular``: of ``sessions`` prompts each request draws one,
+    as 1 / rank. ``shared_tokens`` begin every prompt. No answer ends early.
     ``waves``: eight requests come slowly, then eight fast. Each is sent ``repeats`` times in all, a millisecond apart;
     what asks for the same within ``coalesce`` is computed once and answered each.
 
@@ -194,7 +197,8 @@ def engine(
     Keys and values lie in pages of ``page_tokens``; ``kv_pool`` is the pool's share of what the largest ``max_batch``
     need, or it has room for ``pool_tokens`` (0: by its share). Continuous batching takes pages when it needs them;
     without any left it preempts the request that started last and computes it again. ``prefix_cache`` finds whole pages
-    of earlier prompts of the iteration.
+    of earlier prompts of the iteration; where the pool needs some, it gives up those unused for longest (``lru``) or
+    those that came first.
     ``order``: prompts up to ``bucket_tokens`` first, batches of one bucket of so many tokens, or the share ``urgent``
     first; with ``reserved`` 10 % of the places are kept for urgent requests, 30 % for the share ``standard``.
     ``admission: in_time`` rejects what is not urgent and would get its first token after ``ttft_slo``.
@@ -235,7 +239,10 @@ def cluster(
     ] = "round_robin",
     prefill_at: Literal["prefill_worker", "decode_worker", "conditional"] = "prefill_worker",
     kv_receive: Literal["overlapped", "blocking"] = "overlapped",
+    first_token: Literal["sent", "recomputed"] = "sent",
     roles_change: bool = False,
+    dispatch: Literal["direct", "queue"] = "direct",
+    rebalance: Literal["none", "predicted"] = "none",
     max_batch: int = 8,
     prefill_chunk: int = 0,
     page_tokens: int = 16,
@@ -256,14 +263,20 @@ def cluster(
     prompts and hand keys and values over to the others, which decode, by the ranks' process group (Gloo on CPUs, NCCL
     on GPUs), with a checksum. ``prefill_at``: prompts are computed by prefill workers, where they are decoded, or
     ``conditional``: long ones, and shorter ones while many decode, by prefill workers. ``kv_receive: blocking`` takes
-    keys and values in between two passes, which wait for them. With ``roles_change`` workers of one role take on the
-    other while its queue is long.
+    keys and values in between two passes, which wait for them. ``first_token: recomputed``: only keys and values count
+    of what comes, and whoever decodes puts the prompt's last token through the model again. With ``roles_change``
+    workers of one role take on the other while its queue is long.
 
     ``route``: among workers that compute prompts: each in turn, the one with the fewest requests under way, with most
     of the prompt in its prefix cache, with the least prompt work, with the least ``composite`` cost of load and known
     beginning, or with the fewest tokens to come, as far as answers are ``predicted`` (to a power of two). A decode
     worker is the one with the fewest. ``race``: the two with the fewest requests get it, the first answer counts, and
     the other worker stops.
+
+    ``dispatch: queue``: no route; requests wait in one queue, and a worker that computes prompts asks for the next one
+    when none waits with it and its batch has room. ``rebalance: predicted``: of a worker with more tokens to come, as
+    predicted, a long answer goes to the one with the fewest, with its keys and values where it has begun; none moves
+    twice.
 
     ``lengths``: as of ``serve.engine``; ``six`` is two long prompts among four short ones; ``shifting`` is half a
     schedule of long prompts with short answers, then the reverse; ``opposed``: every fourth has a long prompt and a
@@ -277,7 +290,7 @@ def cluster(
     """
     asked = SimpleNamespace(
         **locals(), batching="continuous", order="fifo", admission="all", urgent=0.0, shared_tokens=0, delay=0.0,
-        bucket_tokens=1, repeats=1, standard=0.0, coalesce=0.0, prefill_batch=1, pool_tokens=0,
+        bucket_tokens=1, repeats=1, standard=0.0, coalesce=0.0, prefill_batch=1, pool_tokens=0, eviction="lru",
     )  # fmt: skip
     _check_engine(asked)
     _check_cluster(asked)
@@ -290,18 +303,28 @@ def _check_cluster(asked: SimpleNamespace) -> None:
         raise ValueError(f"prefill_at: {asked.prefill_at} needs roles such as 1p1d; in mixed roles all workers do both")
     if asked.roles == "mixed" and asked.roles_change:
         raise ValueError("roles_change needs roles such as 1p1d; in mixed roles all workers do both")
+    if asked.roles == "mixed" and asked.first_token != "sent":
+        raise ValueError("first_token needs roles such as 1p1d; in mixed roles nothing is handed over")
     if asked.kv_receive == "blocking" and (asked.roles == "mixed" or asked.roles_change):
         raise ValueError(
             "kv_receive blocking needs roles such as 1p1d, which stay: two workers would wait for each other"
         )
     if asked.route == "race" and (asked.roles != "mixed" or asked.context.world_size < 2):
         raise ValueError("route race needs roles: mixed and ranks: 2 or more; one worker computes all of a request")
+    _check_dispatch(asked)
     if min(asked.stall_rate, asked.stall) < 0 or (asked.stall_rate and not asked.rate):
         raise ValueError("stall_rate and stall must not be negative, and stall_rate needs a rate")
     if asked.prefix_pool == "shared" and not asked.prefix_cache:
         raise ValueError("prefix_pool shared needs prefix_cache: true")
-    if asked.lengths == "conversations" and not 1 <= asked.sessions <= asked.requests:
-        raise ValueError("sessions must be 1 or more, and no more than requests")
+
+
+def _check_dispatch(asked: SimpleNamespace) -> None:
+    chosen = {"route": "round_robin", "prefill_at": "prefill_worker", "kv_receive": "overlapped", "rebalance": "none"}
+    odd = [name for name, value in {**chosen, "roles_change": False}.items() if getattr(asked, name) != value]
+    if asked.dispatch == "queue" and odd:
+        raise ValueError(f"dispatch queue leaves no choice to {odd[0]}; workers ask for prompts: leave it out")
+    if asked.rebalance != "none" and (asked.roles != "mixed" or asked.route == "race" or asked.context.world_size < 2):
+        raise ValueError("rebalance needs roles: mixed, ranks: 2 or more, and another route than race")
 
 
 def _check_engine(asked: SimpleNamespace) -> None:
@@ -324,7 +347,17 @@ def _check_engine(asked: SimpleNamespace) -> None:
         raise ValueError("decode_budget must be above 0")
     if asked.pool_tokens and asked.pool_tokens < asked.prompt_tokens[1] + asked.new_tokens[1] + asked.page_tokens - 1:
         raise ValueError("pool_tokens must have room for the longest prompt with the longest answer, in whole pages")
+    _check_prompts(asked)
     _check_batching(asked)
+
+
+def _check_prompts(asked: SimpleNamespace) -> None:
+    if asked.lengths in ("conversations", "popular") and not 1 <= asked.sessions <= asked.requests:
+        raise ValueError("sessions must be 1 or more, and no more than requests")
+    if asked.lengths == "popular" and asked.repeats > 1:
+        raise ValueError("lengths popular repeats prompts itself; leave repeats at 1")
+    if asked.eviction != "lru" and not asked.prefix_cache:
+        raise ValueError("eviction needs prefix_cache: true")
 
 
 def _check_batching(asked: SimpleNamespace) -> None:

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
@@ -44,18 +45,27 @@ class FileSet:
 
 def data_set(asked: SimpleNamespace) -> FileSet:
     """The same seeded bytes in one file, one file per sample, or shards of whole samples."""
-    size, layout, seed = asked.bytes, asked.layout, asked.context.seed
+    size, layout, seed, order = asked.bytes, asked.layout, asked.context.seed, asked.order
     each = {"single": size, "files": size // max(asked.samples, 1), "shards": min(asked.shard_size, size)}[layout]
     count = -(-size // each)
 
     def write(folder: Path) -> None:
         content = memoryview(generator(seed, "bytes").bytes(size))
+        if order == "preshuffled":
+            blocks = np.frombuffer(content, np.uint8).reshape(-1, asked.read_size)
+            content = memoryview(blocks[shuffled(asked, len(blocks))]).cast("B")
         for i in range(count):
             page_cache.write_synced(folder / f"{i:06d}.bin", content[i * each : (i + 1) * each])
 
-    folder = asked.context.shared_scratch / f"read-{layout}-{size}-{count}-{seed}"
+    kind = f"{layout}-{order}-{asked.read_size}" if order == "preshuffled" else layout
+    folder = asked.context.shared_scratch / f"read-{kind}-{size}-{count}-{seed}"
     page_cache.fill_once(folder, write)
     return FileSet([folder / f"{i:06d}.bin" for i in range(count)], each)
+
+
+def shuffled(asked: SimpleNamespace, count: int) -> Any:
+    """The order in which an epoch visits so many requests, or finds them on disk."""
+    return generator(asked.context.seed, "order").permutation(count)
 
 
 def _pieces(low: int, high: int, *, start: int, most: int, file_size: int) -> Iterator[tuple[int, int]]:
@@ -95,8 +105,11 @@ class Reader:
         ranks = range(self.ranks) if self.asked.assign == "all" else (self.rank,)
         pieces = [piece for rank in ranks for piece in self._pieces_of(rank, eighth % STARTS)]
         if self.asked.order == "random":
-            shuffled = generator(self.asked.context.seed, "order").permutation(len(pieces))
-            pieces = [pieces[i] for i in shuffled]
+            pieces = [pieces[i] for i in shuffled(self.asked, len(pieces))]
+        elif self.asked.order == "preshuffled":
+            length, places = self.asked.read_size, {at: target for at, _, target in pieces}
+            found = shuffled(self.asked, len(pieces)).tolist()
+            pieces = [(k * length, length, places[i * length]) for k, i in enumerate(found)]
         if self.asked.requests:
             own, step = memoryview(self.area), self.asked.read_size
             pieces = [(at, n, own[i * step :][:n]) for i, (at, n, _) in enumerate(pieces[: self.asked.requests])]

@@ -6,6 +6,7 @@ What must not live here: the reading itself (files.py, range_client.py), decodin
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ from aiperf.workloads.shared import page_cache
 from aiperf.workloads.shared.cold import Cold, Ranks
 from aiperf.workloads.shared.seeded import memory_peak
 from aiperf.workloads.storage import files
+from aiperf.workloads.storage.mounts import PrivateMount
 from aiperf.workloads.storage.range_client import RangeClient
 
 
@@ -35,6 +37,8 @@ def _check(asked: SimpleNamespace) -> None:
         raise ValueError("requests takes some of a file's blocks: order random, layout single, one rank, whole blocks")
     if not 0 <= asked.requests * asked.read_size <= size:
         raise ValueError(f"{asked.requests} requests of {asked.read_size} bytes are not 0 to {size} bytes")
+    _check_preshuffled(asked)
+    _check_mount(asked)
     if asked.advice == "ahead" and asked.window < files.PIECE:
         raise ValueError("window must be 128KiB or more, the size of the pieces that are asked for")
     if asked.advice == "ahead" and (asked.order != "sequential" or asked.depth > 1 or source != "file"):
@@ -49,6 +53,20 @@ def _check(asked: SimpleNamespace) -> None:
         raise ValueError(f"source http has one object, which its server holds in the page cache: {listed}")
 
 
+def _check_preshuffled(asked: SimpleNamespace) -> None:
+    plain = {"layout": "single", "source": "file", "requests": 0}
+    odd = any(getattr(asked, name) != value for name, value in plain.items()) or asked.context.world_size > 1
+    if asked.order == "preshuffled" and (odd or asked.bytes // files.STARTS % asked.read_size):
+        raise ValueError("order preshuffled is of one file, whole, by one rank, an eighth of it in whole requests")
+
+
+def _check_mount(asked: SimpleNamespace) -> None:
+    if asked.mount != "none" and (asked.source != "file" or asked.context.world_size > 1):
+        raise ValueError("mount is a way to files, for one rank: source file")
+    if asked.mounted == "anew" and asked.mount == "none":
+        raise ValueError("mounted anew needs a mount: bind or overlay")
+
+
 def read(
     context: Context,
     *,
@@ -58,7 +76,7 @@ def read(
     samples: int = 0,
     shard_size: Size = 64 << 20,
     read_size: Size = 1 << 20,
-    order: Literal["sequential", "random"] = "sequential",
+    order: Literal["sequential", "random", "preshuffled"] = "sequential",
     requests: int = 0,
     depth: int = 1,
     io: Literal["buffered", "direct"] = "buffered",
@@ -66,13 +84,16 @@ def read(
     window: Size = 4 << 20,
     cache: Literal["warm", "cold"] = "warm",
     assign: Literal["slice", "all"] = "slice",
+    mount: Literal["none", "bind", "overlay"] = "none",
+    mounted: Literal["once", "anew"] = "once",
     epochs: int = 1,
 ) -> Workload:
     """Read ``bytes`` into one host buffer with requests of at most ``read_size`` bytes; a file is opened on each visit.
 
-    ``requests``: how many, each for another block; 0 for the whole set. ``advice`` is a hint of posix_fadvise for each
-    file; ``ahead`` turns the kernel's read-ahead off and asks for the next ``window`` bytes by WILLNEED, in pieces of
-    128 KiB.
+    ``preshuffled``: the file holds the blocks of the set in the order in which ``random`` would visit them, and is read
+    from its start; each goes where it belongs. ``requests``: how many, each for another block; 0 for the whole set.
+    ``advice`` is a hint of posix_fadvise for each file; ``ahead`` turns the kernel's read-ahead off and asks for the
+    next ``window`` bytes by WILLNEED, in pieces of 128 KiB.
 
     ``cold`` evicts the set before every iteration: a page that stays is an error, and ``disk_bytes`` counts what the
     step then fetched from storage. ``depth``: requests in flight, each by a thread. ``ram``: the set was read in
@@ -80,6 +101,9 @@ def read(
     loopback, from the page cache, on ``depth`` connections. A step makes ``epochs`` passes; of a cold set only the
     first is cold, unless ``io`` is direct. Several ranks begin a step together, each with an equal part, or with
     ``assign`` ``all`` with the whole set.
+
+    ``mount``: the files are reached through a mount of their own, a bind mount of their folder or an overlay with it as
+    the lower layer; ``anew`` mounts before every iteration, so that an overlay has looked up no name yet.
 
     Outputs: the buffer. Bytes: the set, or what is requested of it, in all passes, once for all ranks. Items: samples,
     where the set has any, else sets. Source: book chapters 2, 3 and 5, appendix.
@@ -96,7 +120,8 @@ def read(
         if source == "file" and cache == "warm" and context.rank == 0:
             # To see whether it can be evicted, a side that reads past the cache has done so, to the other one's harm.
             page_cache.bring_in(data.paths)
-    reader = files.Reader(data, asked)
+    seen = _mounted(asked, data)
+    reader = files.Reader(data if seen is None else _through(seen, data), asked)
     once, close = _way(reader, data, asked)
     try:
         once()
@@ -121,11 +146,40 @@ def read(
         ),
         outputs=lambda: {"bytes": reader.out},
         redraw=lambda seed: reader.rotate(1 + seed % (files.STARTS - 1)),
-        prepare=cold.prepare if cache == "cold" and source == "file" else None,
+        prepare=_prepare(asked, cold, seen),
         counters=lambda: {**reader.counters(), **cold.counters()},
-        facts=_facts(asked, data),
-        close=close,
+        facts=_facts(asked, data, seen),
+        close=_each(close, seen.close if seen is not None else None),
     )
+
+
+def _mounted(asked: SimpleNamespace, data: files.FileSet) -> PrivateMount | None:
+    if asked.mount == "none":
+        return None
+    return PrivateMount(asked.mount, data.paths[0].parent, asked.context.scratch)
+
+
+def _through(mount: PrivateMount, data: files.FileSet) -> files.FileSet:
+    """The same files, by the mount."""
+    return replace(data, paths=[mount.path / path.name for path in data.paths])
+
+
+def _prepare(asked: SimpleNamespace, cold: Cold, mount: PrivateMount | None) -> Callable[[], None] | None:
+    """What comes before every iteration."""
+    steps = [cold.prepare] if asked.cache == "cold" and asked.source == "file" else []
+    steps += [mount.renew] if mount is not None and asked.mounted == "anew" else []
+    return _each(*steps) if steps else None
+
+
+def _each(*steps: Callable[[], None] | None) -> Callable[[], None]:
+    """One after the other."""
+
+    def every() -> None:
+        for step in steps:
+            if step is not None:
+                step()
+
+    return every
 
 
 def _way(
@@ -146,12 +200,13 @@ def _way(
     return get, client.close
 
 
-def _facts(asked: SimpleNamespace, data: files.FileSet) -> dict[str, Any]:
+def _facts(asked: SimpleNamespace, data: files.FileSet, mount: PrivateMount | None) -> dict[str, Any]:
     if asked.source == "ram":
         return {"held": "in this process's memory"}
     if asked.source == "http":
         return {"server": "a process of this host, over loopback, from the page cache", "connections": asked.depth}
     given = {name: getattr(asked, name) for name in ("io", "cache", "assign")}
+    given |= {"overlay": mount.is_overlay} if mount is not None else {}
     return {"folder": str(data.paths[0].parent), "files": len(data.paths), **given}
 
 
