@@ -123,6 +123,15 @@ def _first_run_slower(v: Mapping[str, Any]) -> str:
     return f"the first run of {v['side']}, which is not measured, {times}: it may leave results for them"
 
 
+def _first_run_files(v: Mapping[str, Any]) -> str:
+    first, later = format_bytes(v["first"]), format_bytes(v["later"])
+    if v["kind"] == "written_chars":
+        did = f"the first run of {v['side']}, which is not measured, wrote {first}, later ones {later} at most"
+        return f"{did}: it may leave results for them"
+    did = f"runs of {v['side']} read {later}, its first one, which is not measured, {first}"
+    return f"{did}: they may find what it has left"
+
+
 def _prints_otherwise(v: Mapping[str, Any]) -> str:
     base, own = (f'"{text}"' if text else "nothing" for text in (v["base"], v["own"]))
     where = f"in line {v['line']} {base} against {own}" if v["line"] else "far from their beginnings"
@@ -258,6 +267,7 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
     ),
     "uneven_runs": _uneven_runs,
     "first_run_slower": _first_run_slower,
+    "first_run_files": _first_run_files,
     "prints_otherwise": _prints_otherwise,
     "work_in_outputs": lambda v: (
         f"outputs() of {v['side']} takes {format_time(v['seconds'])} longer right after a step than when it is called "
@@ -288,6 +298,13 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
         f"audits of {_and(v)} met the same {', '.join(v['inputs'])} every time: not redrawn{_because(v)}"
     ),
     "outputs_unpoisoned": lambda v: f"outputs of {_and(v)} are not overwritten before audits{_because(v)}",
+    "outputs_unmoved": lambda v: (
+        f"{', '.join(v['inputs'])} of {_and(v)} came out the same in every audit, whatever the inputs: that it is "
+        f"computed from them was not seen{_because(v)}"
+    ),
+    "values_reported": lambda v: (
+        f"{', '.join(v['inputs'])} is what the code of {_and(v)} reports: nothing checks it{_because(v)}"
+    ),
     "latencies_reported": lambda v: (
         f"latencies are what the code of {_and(v)} reports: nothing checks them{_because(v)}"
     ),

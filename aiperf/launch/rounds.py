@@ -41,6 +41,8 @@ _CALM, _CALMEST = 0.03, 0.25
 turns, those with the shortest waits, that are looked at even where they waited longer."""
 _LITTLE_HIDDEN = 0.1
 """Share of these turns that hide less than the one that stands for the side."""
+_REENTRY, _ASIDE_S = 2.0, 0.3e-3
+"""Times a timed iteration that one of a re-entry may take, and seconds of all else beside the readings of a turn."""
 _SEEN_AGAIN, _MOST_FRESH = 12, 12
 """Single iterations on known and on new inputs in a pair, at most."""
 _FEWEST_FRESH = 3
@@ -131,6 +133,12 @@ def fresh_seeds(secret: str, *, pair: int = 0) -> tuple[int, ...]:
     return (known, *order)
 
 
+def own_seeds(seeds: tuple[int, ...], side: str) -> tuple[int, ...]:
+    """Seeds of new inputs that no other side meets, so that none finds another's results for them; those that it has
+    met are the same of all."""
+    return tuple(s if s == seeds[0] else random.Random(f"{s}-{side}").randrange(1, 2**31) for s in seeds)
+
+
 def round_count(turns: Mapping[str, TurnPlan], settings: Settings, *, clock: str, on_gpu: bool) -> int:
     """Rounds that give every side its measured time, as far as the precision allows; even, so that orders balance.
     Sides that follow a schedule have as many as it has turns."""
@@ -157,6 +165,7 @@ def play_rounds(
     clock: str,
     on_gpu: bool,
     wall_too: bool,
+    plain: bool = False,
     mark: Callable[[str | None], None],
     spent: Spent,
     after_audit: Callable[[Gang, str, Sequence[AuditReply]], None] = lambda gang, side, replies: None,
@@ -165,7 +174,8 @@ def play_rounds(
     """Measure every side in alternating rounds; audits, and single iterations on inputs of the seeds ``fresh``, fall on
     rounds that the workload cannot foresee. ``turn_of``: what has stopped sides before the rounds; new otherwise.
 
-    ``after_audit`` is given the replies to each audit before the sides go on.
+    ``plain``: beside its readings a turn has nothing but re-entry, by the wall clock. ``after_audit`` is given the
+    replies to each audit before the sides go on.
     """
     rounds = round_count(turns, settings, clock=clock, on_gpu=on_gpu)
     draw = random.Random(f"{seed}-rounds")
@@ -182,12 +192,12 @@ def play_rounds(
             turn_of.begins(side)
             mark(side)
             with spent.on("rounds"):
-                _turn(played, gangs[side], side, index, turns[side], settings, wall_too)
+                _turn(played, gangs[side], side, index, turns[side], settings, wall_too, plain=plain)
             mark(None)
             done[side] += steps[side]
             if index == probed:  # before the audits: what they leave is a sign
                 with spent.on("audits"):
-                    played.fresh[side] = reply = _fresh(gangs[side], side, fresh, settings)
+                    played.fresh[side] = reply = _fresh(gangs[side], side, own_seeds(fresh, side), settings)
                 done[side] += reply.steps
             for audit in audited.get(index, ()):
                 lead = 0 if scheduled else (done[side] + audit.parity) % 2
@@ -244,7 +254,15 @@ class OneAtATime:
 
 
 def _turn(
-    played: Played, gang: Gang, side: str, index: int, turn: TurnPlan, settings: Settings, wall_too: bool
+    played: Played,
+    gang: Gang,
+    side: str,
+    index: int,
+    turn: TurnPlan,
+    settings: Settings,
+    wall_too: bool,
+    *,
+    plain: bool,
 ) -> None:
     request = TurnRequest(side, turn.reentry, turn.samples, turn.iterations, wall_too)
     here = sending = 0.0
@@ -259,7 +277,8 @@ def _turn(
     # Where others have the CPUs, this process and the side's wait for them. What the side waits while it reads its
     # clock is in its readings already; what this process waits once its request is out, the side works meanwhile.
     here, there = queued_s("thread-self") - here, gang.queued_s() - there
-    accounted = max(sum(reply.wall) + (reply.wall_block or 0.0) + reply.other_s for reply in replies)
+    beside = [_beside(reply, turn, there) if plain else reply.other_s for reply in replies]
+    accounted = max(sum(r.wall) + (r.wall_block or 0.0) + b for r, b in zip(replies, beside, strict=True))
     there = max(0.0, there - min(reply.queued_s for reply in replies))
     hidden = lasted - max(sending, accounted + there) - here
     played.turns.setdefault(side, []).append(WitnessedTurn(lasted, hidden, sending + there + here))
@@ -282,6 +301,15 @@ def _turn(
     own = played.values.setdefault(side, {})
     for name, value in replies[0].values.items():
         own[name] = (*own.get(name, ()), value)
+
+
+def _beside(reply: TurnReply, turn: TurnPlan, waited_s: float) -> float:
+    """Seconds of a turn beside its readings, as its side says: no more than re-entry can take and than the process has
+    waited for a CPU, where it has nothing else to do there. So nobody moves time there that was in a reading."""
+    if reply.latencies or reply.values:
+        return reply.other_s
+    step = sum(reply.wall) / max(1, turn.samples * turn.iterations)
+    return min(reply.other_s, _REENTRY * turn.reentry * step + min(reply.queued_s, waited_s) + _ASIDE_S)
 
 
 def _audit(gang: Gang, side: str, audit: Audit, lead: int, settings: Settings) -> list[AuditReply]:
@@ -308,7 +336,10 @@ def _fresh_round(turns: Mapping[str, TurnPlan], rounds: int, draw: random.Random
 def _fresh(gang: Gang, side: str, seeds: tuple[int, ...], settings: Settings) -> FreshReply:
     request = FreshRequest(side, seeds, _FEWEST_FRESH, _single_seconds(gang, settings))
     replies = gang.command(request, limit=settings.limits.measure)
-    return max(replies, key=lambda reply: sum(reply.fresh) + sum(reply.again))
+    # Ranks begin at different moments, and those that communicate wait for the last, who waits for nobody.
+    each = ([reply.fresh for reply in replies], [reply.again for reply in replies], [reply.cold for reply in replies])
+    fresh, again, cold = (tuple(map(min, zip(*ranks, strict=False))) for ranks in each)
+    return FreshReply(fresh=fresh, again=again, cold=cold, steps=max(reply.steps for reply in replies))
 
 
 def _single_seconds(gang: Gang, settings: Settings) -> float:

@@ -6,9 +6,10 @@ What must not live here: drawing inputs (worker/redraw.py), checks of the usual 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from aiperf.protocol.checking import RTOL
+from aiperf.protocol.claims import UnannouncedAnswer
 from aiperf.protocol.messages import Check, WideReply
 
 _MOVED = 4.0
@@ -52,6 +53,40 @@ def varied_fault(base: Sequence[WideReply], other: Sequence[WideReply], check: C
             what = f"when {' and '.join(ours.varied)}, the same in every audit, had other values"
             return f"{names[1]}: {name} differs from {names[0]}'s {what}, {fault}; {_REMEDY}"
     return ""
+
+
+def unannounced_fault(
+    base: Sequence[WideReply], other: Sequence[WideReply], check: Check, *, names: tuple[str, str]
+) -> Iterator[tuple[int, str]]:
+    """Which of two sides (0 or 1), rank by rank, worked otherwise where nothing announced a step, with a sentence: it
+    left an output as it was where the other's moved with the inputs, or finishes it when it is asked for and the other
+    does not."""
+    for pair in ((a.unannounced, b.unannounced) for a, b in zip(base, other, strict=False)):
+        for place, (own, theirs) in enumerate((pair, pair[::-1])):
+            for name in own.read if theirs.steps and not theirs.read else ():
+                yield place, f"{names[place]}: {name} was another one before outputs() was called, which finishes it"
+            if not own.inputs or theirs.inputs != own.inputs:
+                continue
+            stale = (n for n, count in own.still.items() if count and not theirs.still.get(n) and _moved(n, theirs))
+            for name in stale:
+                what = f"{own.still[name]} of {own.steps} steps left {name} as it was though the inputs had changed"
+                yield place, f"{names[place]}: {what}, without a call of the side"
+        theirs, own = pair
+        if theirs.inputs == own.inputs and not (check.reason or check.kind == "named"):
+            for name, want in theirs.new.items():
+                if fault := _far(want, own.new.get(name, ()), check, rtol=_VARIED_RTOL):
+                    yield (
+                        1,
+                        f"{names[1]}: {name} differs from {names[0]}'s on inputs that changed without a call, {fault}",
+                    )
+
+
+def _moved(name: str, answer: UnannouncedAnswer) -> bool:
+    """Whether an output is clearly another one since the inputs have changed."""
+    if name in answer.digests:
+        return len(set(answer.digests[name])) > 1
+    known = answer.known.get(name, ())
+    return bool(_far(known, answer.new.get(name, ()), Check("tolerance"), rtol=_VARIED_RTOL))
 
 
 def _apart(name: str, base: WideReply, other: WideReply, check: Check, *, rtol: float | None) -> str:

@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, TypeVar, cast, get_args
 
-from aiperf.protocol.claims import AuditClaims, AuditedOutput, VariedAnswer
+from aiperf.protocol.claims import AuditClaims, AuditedOutput, UnannouncedAnswer, VariedAnswer
 from aiperf.protocol.reported import Coverage, PhaseTime
 
 Clock = Literal["auto", "device", "wall", "gpu"]
@@ -230,14 +230,14 @@ class WideReply(WorkerReply):
     steps: int = 0
     left_out: int = 0
     """Of ``steps`` in a row, each after all outputs were poisoned, those that left an output nothing but poison."""
-    outputs: dict[str, AuditedOutput] = field(default_factory=dict)
-    """None where no input is drawn so, or where the step refuses such inputs."""
+    outputs: dict[str, AuditedOutput] = field(default_factory=dict)  # none: not drawn so, or refused by the step
     inputs: str = ""  # digest of all inputs: answers to other ones are not compared
     values: dict[str, tuple[float, ...]] = field(default_factory=dict)
     """Output of real numbers -> some of its elements, the same of every side; where they are finite."""
     moved: dict[str, float] = field(default_factory=dict)
     """Output -> the most that one of them changes when inputs move by the tolerance of their type."""
     other: VariedAnswer = field(default_factory=VariedAnswer)  # one step more
+    unannounced: UnannouncedAnswer = field(default_factory=UnannouncedAnswer)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from time import perf_counter
 
 from aiperf.protocol import messages
+from aiperf.protocol.claims import UnannouncedAnswer
 from aiperf.worker.arrays import LazyOutput
 from aiperf.worker.audit import Auditor, rehearse
 from aiperf.worker.clocks import Around, Clock, ClockReading, DeviceClock, WallClock, quiet_interpreter
@@ -23,6 +24,7 @@ from aiperf.worker.phase_times import PhaseTimes
 from aiperf.worker.plain import NotAWorkload
 from aiperf.worker.ranges import Ranges
 from aiperf.worker.steady import Steadiness, WarmUpReading
+from aiperf.worker.unannounced import unannounced
 from aiperf.worker.usage import Usage, gpu_allocation, gpu_peak, queued_so_far, used_so_far
 from aiperf.workloads.contract import Context, Workload, no_outputs
 
@@ -253,12 +255,14 @@ class SideRunner:
                         steps += 1
                     swap.write(new=new)
                 mine.append(self._single())
+            # The same on every side from here on, and what it made of them: who takes another's result finds it.
             if swap is not None:
-                # The same on every side from here on, and what it made of them: who takes another's result finds it.
                 swap.write(new=False)
-                self._untimed()
-                self.clock.settle()
-                steps += 1
+            else:
+                self.auditor.redraw(known)
+            self._untimed()
+            self.clock.settle()
+            steps += 1
             read_latencies(self.workload)
         steps += len(taken[True]) + len(taken[False]) + len(cold)
         return messages.FreshReply(fresh=tuple(taken[True]), again=tuple(taken[False]), cold=tuple(cold), steps=steps)
@@ -279,8 +283,14 @@ class SideRunner:
             self._end_of_own_peak()
             row = messages.WideReply()
             with suppress(LazyOutput):  # which an audit has found
-                row = self.auditor.in_a_row(step, seconds=request.seconds)
-            reply = replace(self.auditor.wide(request.seed, step), steps=row.steps, left_out=row.left_out)
+                found = UnannouncedAnswer()
+                if self._alone:  # first: any call of the side is one that it may wait for
+                    found = unannounced(
+                        self._audited(), self.auditor.redraw, request.seed, step, seconds=request.seconds
+                    )
+                row = replace(self.auditor.in_a_row(step, seconds=request.seconds), unannounced=found)
+            reply = self.auditor.wide(request.seed, step)
+            reply = replace(reply, steps=row.steps, left_out=row.left_out, unannounced=row.unannounced)
             reply = replace(reply, other=self.auditor.varied(request.seed, step))
             read_latencies(self.workload)
         return reply

@@ -10,8 +10,18 @@ from typing import Any
 
 import pytest
 
+from aiperf.launch import rounds
 from aiperf.launch.phase_seconds import Spent
-from aiperf.launch.rounds import Played, WitnessedTurn, fresh_seeds, plan_audits, play_rounds, round_count, witness
+from aiperf.launch.rounds import (
+    Played,
+    WitnessedTurn,
+    fresh_seeds,
+    own_seeds,
+    plan_audits,
+    play_rounds,
+    round_count,
+    witness,
+)
 from aiperf.launch.warmup import TurnPlan
 from aiperf.protocol.messages import (
     AuditReply,
@@ -399,3 +409,39 @@ def test_sides_that_follow_a_schedule_have_its_turns_and_no_steps_but_those_of_a
 def test_the_values_of_a_workload_are_kept_turn_by_turn_of_the_first_rank() -> None:
     played, log = play(ranks=2)
     assert played.values == {side: {"goodput": (5.0,) * turns(log).count(side)} for side in ("after", "before")}
+
+
+def test_no_side_meets_the_new_inputs_of_another_and_all_meet_those_that_are_known() -> None:
+    seeds = fresh_seeds("secret")
+    before, after = own_seeds(seeds, "before"), own_seeds(seeds, "after")
+    known = [place for place, seed in enumerate(seeds) if seed == seeds[0]]
+    for own in (before, after):
+        assert [place for place, seed in enumerate(own) if seed == seeds[0]] == known
+        assert len(set(own)) == len(set(seeds))
+    assert set(before) & set(after) == {seeds[0]}
+    _, log = play()
+    asked = {request.side: request.seeds for request, _ in log if isinstance(request, FreshRequest)}
+    assert asked == {side: own_seeds((1, 1, 2), side) for side in ("before", "after")}
+
+
+@pytest.mark.parametrize(
+    ("given", "beside"),
+    [
+        pytest.param({"other_s": 0.3}, 0.3, id="less than re-entry can take"),
+        pytest.param({"other_s": 0.9}, 0.4003, id="twice two steps"),
+        pytest.param({"other_s": 0.9, "queued_s": 0.2}, 0.5003, id="and what it waited, as this process saw it"),
+        pytest.param({"other_s": 0.9, "queued_s": 0.05}, 0.4503, id="or as it says, where that is less"),
+        pytest.param({"other_s": 0.9, "values": {"rate": 1.0}}, 0.9, id="figures of its own take their time"),
+        pytest.param({"other_s": 0.9, "latencies": {"latency": (1.0,)}}, 0.9, id="so do latencies"),
+    ],
+)
+def test_beside_its_readings_a_side_has_no_more_time_than_re_entry_takes(given: Any, beside: float) -> None:
+    reply = TurnReply(wall=(1.0, 1.0), device=(None, None), wall_block=None, **given)
+    turn = TurnPlan(reentry=2, samples=2, iterations=10, seconds=2.2)
+    assert rounds._beside(reply, turn, 0.1) == pytest.approx(beside)
+
+
+def test_of_ranks_that_begin_apart_the_last_to_begin_says_how_long_an_iteration_takes() -> None:
+    played, _ = play(ranks=3)
+    assert played.fresh["after"].fresh == (2.0,) * 3
+    assert played.fresh["after"].again == (1.0,) * 3

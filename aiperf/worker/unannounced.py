@@ -1,0 +1,123 @@
+"""Steps that nothing announces, no call of the side and no poison: who works only on such signs changes nothing.
+
+What must not live here: what follows from it (launch/wide.py), and steps that are timed (side_runner.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+from aiperf.protocol.checking import RTOL
+from aiperf.protocol.claims import UnannouncedAnswer
+from aiperf.worker import arrays, contents
+from aiperf.worker.redraw import Redraw, Swap
+from aiperf.workloads.contract import Workload
+
+_LEAD, _IN_A_ROW = 64, 12
+"""Steps at most before anything changes, in which a side forgets that it was called; and steps after that."""
+_SHORT = 8
+"""Steps that must fit the time, or the answer is looked at once only."""
+
+
+def unannounced(
+    workload: Workload, redraw: Redraw, seed: int, step: Callable[[], object], *, seconds: float
+) -> UnannouncedAnswer:
+    """What ``step`` does where an output is overwritten with what could be a result, and inputs are written where they
+    lie: in turn new ones, drawn from ``seed``, and those that they had, which they have again afterwards. Inputs stay
+    where steps have state or the side redraws them. Where a step writes its outputs in places of their own these are
+    looked at after each of several steps, else after one. Empty on a GPU."""
+    given = [*workload.inputs().values()] if workload.inputs is not None else []
+    if not all(map(arrays.on_host, given)):
+        return UnannouncedAnswer()
+    began = perf_counter()
+    step()
+    short = perf_counter() - began < seconds / _SHORT
+    first = _outputs(workload, given)
+    if not first or not all(map(arrays.on_host, first.values())):
+        return UnannouncedAnswer()
+    if (swap := redraw.swap() if workload.reset is None else None) is not None:
+        swap.draw(seed)
+    known, digests, held = contents.some_of(first, seed), _whole_numbers(first), dict[str, Any]()
+    began = perf_counter()
+    if short:
+        step()
+        held = _outputs(workload, given)
+    if held.keys() == first.keys() and all(arrays.same_memory(held[name], first[name]) for name in held):
+        row = _Row(held, swap, marked=workload.poison)
+        row.go(step, seed, until=began + seconds)
+        read = _outputs(workload, given)
+        moved = (n for n, a in held.items() if arrays.same_memory(read.get(n), a) and arrays.digest(a) != row.last[n])
+        row.read = tuple(moved)
+    elif swap is not None:
+        row = _Row({}, swap, marked=False)
+        swap.write(new=True)
+        step()
+        row.see(_outputs(workload, given), seed)
+        row.steps = 1
+    else:
+        return UnannouncedAnswer()
+    if swap is None:
+        return UnannouncedAnswer("", row.steps, row.left, read=row.read)
+    swap.write(new=False)
+    step()
+    both = {name: (digest, row.digests.get(name, "")) for name, digest in digests.items()}
+    return UnannouncedAnswer(swap.digest(), row.steps, row.left, row.still, known, row.new, both, row.read)
+
+
+@dataclass
+class _Row:
+    """Steps in a row, whose outputs are looked at where they lie."""
+
+    held: Mapping[str, Any]
+    swap: Swap | None
+    marked: bool
+    """Whether outputs may be overwritten."""
+    steps: int = 0
+    left: dict[str, int] = field(default_factory=dict)
+    still: dict[str, int] = field(default_factory=dict)
+    new: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    digests: dict[str, str] = field(default_factory=dict)
+    last: dict[str, str] = field(default_factory=dict)
+    """Output -> its digest after the last step."""
+    read: tuple[str, ...] = ()
+
+    def go(self, step: Callable[[], object], seed: int, *, until: float) -> None:
+        half = (perf_counter() + until) / 2
+        for _ in range(_LEAD):
+            if perf_counter() > half:
+                break
+            step()
+        self.last = {name: arrays.digest(array) for name, array in self.held.items()}
+        marks = {name: contents.another(array) for name, array in self.held.items() if self.marked}
+        drawn = {name: arrays.digest(array) for name, array in marks.items()}
+        marks = {name: array for name, array in marks.items() if drawn[name] != self.last[name]}
+        self.left, self.still = dict.fromkeys(marks, 0), dict.fromkeys(self.held.keys() - marks.keys(), 0)
+        while self.steps == 0 or (self.steps < _IN_A_ROW and perf_counter() < until):
+            for name, array in marks.items():
+                contents.write(self.held[name], array)
+            if self.swap is not None:
+                self.swap.write(new=self.steps % 2 == 0)
+            step()
+            if self.steps == 0:
+                self.see(self.held, seed)
+            now = {name: arrays.digest(array) for name, array in self.held.items()}
+            self.left = {name: count + (now[name] == drawn[name]) for name, count in self.left.items()}
+            self.still = {name: count + (now[name] == self.last[name]) for name, count in self.still.items()}
+            self.last, self.steps = now, self.steps + 1
+
+    def see(self, outputs: Mapping[str, Any], seed: int) -> None:
+        """Keep some of what is in them."""
+        self.new, self.digests = contents.some_of(outputs, seed), _whole_numbers(outputs)
+
+
+def _outputs(workload: Workload, given: list[Any]) -> dict[str, Any]:
+    """The outputs that do not lie where an input does."""
+    found = {str(name): array for name, array in workload.outputs().items()}
+    return {n: a for n, a in found.items() if not any(arrays.same_memory(a, each) for each in given)}
+
+
+def _whole_numbers(outputs: Mapping[str, Any]) -> dict[str, str]:
+    return {name: arrays.digest(a) for name, a in outputs.items() if arrays.dtype_of(a) not in RTOL}
