@@ -173,7 +173,6 @@ def play_rounds(
 ) -> Played:
     """Measure every side in alternating rounds; audits, and single iterations on inputs of the seeds ``fresh``, fall on
     rounds that the workload cannot foresee. ``turn_of``: what has stopped sides before the rounds; new otherwise.
-
     ``plain``: beside its readings a turn has nothing but re-entry, by the wall clock. ``after_audit`` is given the
     replies to each audit before the sides go on.
     """
