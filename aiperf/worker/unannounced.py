@@ -18,6 +18,8 @@ from aiperf.workloads.contract import Workload
 
 _LEAD, _IN_A_ROW = 64, 12
 """Steps at most before anything changes, in which a side forgets that it was called; and steps after that."""
+_TIMES = 2
+"""Times the time that is given, which those after that may take: enough for all of them on a calm host."""
 _SHORT = 8
 """Steps that must fit the time, or the answer is looked at once only."""
 
@@ -41,13 +43,12 @@ def unannounced(
     if (swap := redraw.swap() if workload.reset is None else None) is not None:
         swap.draw(seed)
     known, digests, held = contents.some_of(first, seed), _whole_numbers(first), dict[str, Any]()
-    began = perf_counter()
     if short:
         step()
         held = _outputs(workload, given)
     if held.keys() == first.keys() and all(arrays.same_memory(held[name], first[name]) for name in held):
         row = _Row(held, swap, marked=workload.poison)
-        row.go(step, seed, until=began + seconds)
+        row.go(step, seed, seconds=seconds)
         read = _outputs(workload, given)
         moved = (n for n, a in held.items() if arrays.same_memory(read.get(n), a) and arrays.digest(a) != row.last[n])
         row.read = tuple(moved)
@@ -84,12 +85,13 @@ class _Row:
     """Output -> its digest after the last step."""
     read: tuple[str, ...] = ()
 
-    def go(self, step: Callable[[], object], seed: int, *, until: float) -> None:
-        half = (perf_counter() + until) / 2
+    def go(self, step: Callable[[], object], seed: int, *, seconds: float) -> None:
+        until = perf_counter() + seconds / 2
         for _ in range(_LEAD):
-            if perf_counter() > half:
+            if perf_counter() > until:
                 break
             step()
+        until = perf_counter() + _TIMES * seconds
         self.last = {name: arrays.digest(array) for name, array in self.held.items()}
         marks = {name: contents.another(array) for name, array in self.held.items() if self.marked}
         drawn = {name: arrays.digest(array) for name, array in marks.items()}
