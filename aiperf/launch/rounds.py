@@ -41,7 +41,7 @@ _CALM, _CALMEST = 0.03, 0.25
 turns, those with the shortest waits, that are looked at even where they waited longer."""
 _LITTLE_HIDDEN = 0.1
 """Share of these turns that hide less than the one that stands for the side."""
-_REENTRY, _ASIDE_S = 2.0, 0.3e-3
+_REENTRY, _ASIDE_S = 1.5, 0.2e-3
 """Times a timed iteration that one of a re-entry may take, and seconds of all else beside the readings of a turn."""
 _SEEN_AGAIN, _MOST_FRESH = 12, 12
 """Single iterations on known and on new inputs in a pair, at most."""

@@ -428,9 +428,9 @@ def test_no_side_meets_the_new_inputs_of_another_and_all_meet_those_that_are_kno
     ("given", "beside"),
     [
         pytest.param({"other_s": 0.3}, 0.3, id="less than re-entry can take"),
-        pytest.param({"other_s": 0.9}, 0.4003, id="twice two steps"),
-        pytest.param({"other_s": 0.9, "queued_s": 0.2}, 0.5003, id="and what it waited, as this process saw it"),
-        pytest.param({"other_s": 0.9, "queued_s": 0.05}, 0.4503, id="or as it says, where that is less"),
+        pytest.param({"other_s": 0.9}, 0.3002, id="half as much again as two steps"),
+        pytest.param({"other_s": 0.9, "queued_s": 0.2}, 0.4002, id="and what it waited, as this process saw it"),
+        pytest.param({"other_s": 0.9, "queued_s": 0.05}, 0.3502, id="or as it says, where that is less"),
         pytest.param({"other_s": 0.9, "values": {"rate": 1.0}}, 0.9, id="figures of its own take their time"),
         pytest.param({"other_s": 0.9, "latencies": {"latency": (1.0,)}}, 0.9, id="so do latencies"),
     ],
