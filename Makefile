@@ -26,7 +26,7 @@ test: install
 	$(BIN)/python -m pytest -m "alone and not long" $(ALONE)
 
 # Rarer simulations of statistics, the verdicts of all shipped reference runs but the small ones, and what takes long in
-# the compilers and engines of others.
+# the compilers, engines and clients of others, and combinations of which make test tries each value.
 test-long: install
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m long
 

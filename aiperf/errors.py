@@ -34,15 +34,15 @@ MEANING = {
     Exit.OK: "fine",
     Exit.REGRESSION: "confirmed regression",
     Exit.USAGE: "usage or scenario error",
-    Exit.INCONCLUSIVE: "inconclusive where the gate forbids it",
+    Exit.INCONCLUSIVE: "inconclusive, which the gate forbids",
     Exit.NO_BASELINE: "no or incomparable baseline",
     Exit.WRONG: "wrong output, impossible result or failed case",
     Exit.UNFIT: "host unfit",
-    Exit.INTERNAL: "a fault of aiperf itself",
-    Exit.RESOURCES: "too little memory, or too few processes or open files, for aiperf itself",
-    Exit.OUTPUT: "the answer could not be written",
+    Exit.INTERNAL: "internal error in aiperf",
+    Exit.RESOURCES: "not enough memory, processes or open files for aiperf itself",
+    Exit.OUTPUT: "the output could not be written",
     Exit.SKIPPED: "everything skipped",
-    Exit.INTERRUPTED: "interrupted, what was measured is saved",
+    Exit.INTERRUPTED: "interrupted; the measurements so far are saved",
 }
 
 

@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -49,6 +50,35 @@ LONGEST = (
     "workloads/test_workloads_cpu_pairs.py",
 )
 """Files that take longest, by the clock; they are begun first, so that none of them is what the others wait for."""
+TOGETHER = {
+    "workers with torch, and what the project has measured": (
+        "launch/test_launch_standalone.py",
+        "launch/test_launch_gang.py",
+        "recipes/test_recipes_survey.py",
+        "cli/test_cli_profile.py",
+        "cli/test_cli_host.py",
+        "cli/test_cli_pages.py",
+        "cli/test_cli_book.py",
+        "cli/test_cli_listing.py",
+        "cli/test_cli_doctor.py",
+    ),
+    "ranks": (
+        "workloads/test_workloads_parallel_gang.py",
+        "workloads/test_workloads_parallel_forward.py",
+        "workloads/test_workloads_cluster.py",
+        "workloads/test_workloads_comm_gang.py",
+        "workloads/test_workloads_moe_gang.py",
+    ),
+    "graphs": (
+        "workloads/test_workloads_compile_process.py",
+        "workloads/test_workloads_decoder.py",
+        "workloads/test_workloads_llm_compiled.py",
+        "workloads/test_workloads_llm_sides.py",
+        "workloads/test_workloads_startup.py",
+        "workloads/test_workloads_quant.py",
+    ),
+}
+"""What loads, for seconds, what the others of these files need too: one process of a suite runs them all."""
 _WITH_REAL_TOOLS = ("test_recipes_real_tools.py", "test_profilers_scrub.py", "test_profilers_recover.py")
 
 
@@ -83,6 +113,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     root = Path(__file__).resolve().parent
     places = {root / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Share out files, as --dist loadfile does, but those that go together as one."""
+    from xdist.scheduler import LoadFileScheduling
+
+    groups = {name: group for group, names in TOGETHER.items() for name in names}
+
+    class Files(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return groups.get(file.removeprefix("tests/"), file)
+
+    return Files(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_collection_finish() -> None:

@@ -42,24 +42,24 @@ ANSWERS: Mapping[Answer, str] = {
     "not reproduced": "equivalent or regressed where a gain is claimed; or inconclusive, but the whole interval is "
     f"below {LEAST_SHARE:g} times the claim",
     "partly": "some of the cases that the citations name reproduce the row; others have no record or another answer",
-    "no claim of speed": "measured, but the row is not about time, so a time can neither reproduce nor refute it",
+    "no claim of speed": "measured, but the row is not about time, so a time can neither confirm nor refute it",
     "impossible as printed": "the book's own numbers do not add up to what it claims; what was "
     "measured is shown but not judged",
-    "not runnable here": "this host, or any host that the project can use, lacks what it needs",
-    "not measured yet": "no stored record of the named cases, of this host or in results/reference",
+    "not runnable here": "this host, or every host that the project can use, lacks something the row needs",
+    "not measured yet": "no stored record of the named cases, from this host or in results/reference",
     "no scenario yet": "no scenario cites the row",
 }
 """What each answer means. The first ones stand from good to bad: where none of several cases reproduces the row, the
 worst answer is the row's. How cases and the sides of a ladder answer is said in LADDERS."""
 LADDERS = (
-    "A row is judged by the cases that its citations name, and by no other: all of them must have a record, and all "
-    "must reproduce it. "
-    "A ladder answers a row by one side: the one that the scenario's citation names, the best of them if it names "
-    "several (a sweep), or the last side if it names none. It is compared with the first side unless the citation "
+    "A row is judged only by the cases that its citations name: all of them must have a record, and all must "
+    "reproduce it. "
+    "A ladder answers a row with one side: the one that the scenario's citation names, the best one if it names "
+    "several (a sweep), or the last one if it names none. It is compared with the first side unless the citation "
     "names another. "
-    "Where a scenario expects a gain of some of the named cases and none of others, the others reproduce the row by "
-    "the verdict that is expected of them, on every side that is named. "
-    "A case is answered by its newest record; for a row that needs a GPU, by the newest that ran on one, if any did."
+    "If a scenario expects a gain in some of the named cases and none in others, the others reproduce the row with "
+    "the verdict expected of them, on every side that is named. "
+    "A case uses its newest record; for a row that needs a GPU, the newest one from a GPU, if there is one."
 )
 GOOD: tuple[Answer, ...] = ("reproduced", "stronger")
 _GAIN = ("", "improved")

@@ -32,22 +32,23 @@ def fault(reading: EnergyReading | None) -> str:
     if reading.problem:
         return reading.problem
     if reading.windows < LEAST_WINDOWS or reading.seconds < LEAST_SECONDS * (1 - _ROUNDING):
-        return f"{reading.windows} windows of {reading.seconds:.2f} s in all are too short: {LEAST_SECONDS:g} s are due"
+        total = f"{reading.windows} windows of {reading.seconds:.2f} s in total"
+        return f"{total} are too short: {LEAST_SECONDS:g} s are needed"
     if reading.updates < LEAST_UPDATES:
-        return f"the counter was updated {reading.updates} times in the windows: {LEAST_UPDATES} are due"
+        return f"the counter was updated {reading.updates} times in the windows: {LEAST_UPDATES} are needed"
     if reading.iterations < 1 or reading.run_seconds <= 0 or not reading.joules > 0:
-        return "the windows hold no iteration or no energy"
+        return "the windows have no iteration or no energy"
     return _implausible(reading, reading.joules / reading.seconds)
 
 
 def _implausible(reading: EnergyReading, watts: float) -> str:
     limit, idle = reading.limit_watts, reading.idle_watts
     if limit is not None and watts > _OVER_LIMIT * limit:
-        return f"the counter says {watts:.0f} W, above the power limit of {limit:.0f} W"
+        return f"the counter reports {watts:.0f} W, above the power limit of {limit:.0f} W"
     if idle is None:
-        return "the power at rest is not known"
+        return "the power at rest is unknown"
     if watts < _UNDER_IDLE * idle:
-        return f"the counter says {watts:.1f} W, below the {idle:.1f} W at rest"
+        return f"the counter reports {watts:.1f} W, below the {idle:.1f} W at rest"
     if reading.idle_cpus is not None and reading.idle_cpus > _STRANGER_CPUS:
         return (
             f"other programs kept {reading.idle_cpus:.1f} CPUs busy while no side ran: "

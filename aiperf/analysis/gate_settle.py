@@ -123,7 +123,7 @@ def _reason(rows: Sequence[GateRow], code: Exit, on_inconclusive: OnInconclusive
     if code is Exit.INTERRUPTED:
         return f"interrupted with {_count(sum(_is_judged(row) for row in rows), 'row')} judged"
     if code is Exit.USAGE:
-        return "what was measured could not be saved"
+        return "the measurements could not be saved"
     if code is Exit.SKIPPED:
         return f"skipped: none of {_count(len(rows), 'case')} can run here"
     if code is Exit.OK:

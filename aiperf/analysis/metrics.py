@@ -72,7 +72,7 @@ METRICS: dict[str, Metric] = {
     m.name: m
     for m in (
         Metric(DEFAULT_METRIC, "time per iteration", "s", "lower",
-               "the device's clock where the case asks for it and it answered, else the wall clock",
+               "the device clock if the case uses it and it was read, else the wall clock",
                ("device_s", "wall_s"), steady=True),
         Metric("wall", "wall time per iteration", "s", "lower", "the wall clock", ("wall_s",), steady=True),
         Metric("user", "user time per iteration", "s", "lower", "CPU time in user mode", ("user_s",), steady=True),
@@ -82,7 +82,7 @@ METRICS: dict[str, Metric] = {
         Metric("peak_memory", "peak host memory", "B", "lower", "the largest resident set of the side"),
         Metric("gpu_memory", "peak GPU memory", "B", "lower", "the largest GPU memory of the side"),
         *(Metric(name, p.label, "s", "lower",
-                 f"the {p.label} of the units of work that a launch reported, {fewest_units(p.share)} of them or more",
+                 f"the {p.label} of the units of work that a launch reported, at least {fewest_units(p.share)}",
                  steady=True)
           for name, p in LATENCIES.items()),
         Metric("gpu_busy", "GPU busy time", "s", "lower",
@@ -93,7 +93,7 @@ METRICS: dict[str, Metric] = {
         Metric("gpu_span", "GPU span", "s", "lower",
                "from the start of the program's first kernel or copy to the end of its last one"),
         Metric("gpu_kernels", "number of kernels", "", "lower", "the kernels of the program"),
-        Metric("gpu_copied", "bytes copied by GPUs", "B", "lower", "what the program's copies moved"),
+        Metric("gpu_copied", "bytes copied by GPUs", "B", "lower", "bytes moved by the program's copies"),
         Metric("energy", "energy per iteration", "J", "lower",
                "the energy counters of the case's devices while the side ran alone", steady=True),
     )
@@ -119,7 +119,7 @@ def compared_metric(comparison: Comparison) -> Metric:
 
 
 def _own(name: str, unit: str, better: Better) -> Metric:
-    return Metric(name, name, unit, better, "what each run of the program gave, by mean")
+    return Metric(name, name, unit, better, "what each run of the program reported, averaged")
 
 
 def speed_metric(case: Case) -> str:

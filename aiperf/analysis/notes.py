@@ -35,8 +35,8 @@ def _and(v: Mapping[str, Any]) -> str:
 
 
 def _budget_spent(v: Mapping[str, Any]) -> str:
-    left = f"{format_duration(max(v['left'], 0))} of {format_duration(max(v['budget'], 0))} are left"
-    return f"{v['pairs']} pairs would take {format_duration(v['seconds'])} more, {left}{_needed(v)}"
+    left = f"only {format_duration(max(v['left'], 0))} of {format_duration(max(v['budget'], 0))} is left"
+    return f"{v['pairs']} pairs would take {format_duration(v['seconds'])} more, but {left}{_needed(v)}"
 
 
 def _needed(v: Mapping[str, Any]) -> str:
@@ -68,29 +68,29 @@ def _invariant_moved(v: Mapping[str, Any]) -> str:
 
 
 def _invariant_changed(v: Mapping[str, Any]) -> str:
-    return f"{v['name']} changed {v['count']} times over the pairs, from {v['first']} at first to {v['last']} at last"
+    return f"{v['name']} changed {v['count']} times during the pairs, from {v['first']} at first to {v['last']}"
 
 
 def _temperature(v: Mapping[str, Any]) -> str:
     cool, hot = f"{v['low']:g} °C when pair {v['cool']} began", f"{v['high']:g} °C when pair {v['hot']} began"
-    return f"{v['gpu']} had {cool} and {hot}"
+    return f"{v['gpu']} was at {cool} and at {hot}"
 
 
 def _same_code(v: Mapping[str, Any]) -> str:
     first, *others = (f"{sides[0]} and {', '.join(sides[1:])}" for sides in v["groups"])
     also = "".join(f"; so are {group}" for group in others)
-    return f"{first} are the same machine code, launched alike: no difference by construction{also}"
+    return f"{first} are the same machine code, launched the same way: identical by construction{also}"
 
 
 def _latencies_few(v: Mapping[str, Any]) -> str:
     lacking = ", ".join(f"{metric} needs {units}, {units - v['fewest']} more" for metric, units in v["lacking"].items())
-    return f"some launch has only {v['fewest']} units of series {v.get('series', 'latency')}: {lacking}"
+    return f"a launch has only {v['fewest']} units of series {v.get('series', 'latency')}: {lacking}"
 
 
 def _units_missing(v: Mapping[str, Any]) -> str:
     return (
-        f"{v['metric']} needs {v['missing']} more units a launch: the {v['units']} of {v['side']} are correlated and "
-        f"worth {v['worth']} independent ones; let each launch do more work"
+        f"{v['metric']} needs {v['missing']} more units per launch: the {v['units']} of {v['side']} are correlated and "
+        f"worth {v['worth']} independent ones; make each launch do more work"
     )
 
 
@@ -102,13 +102,13 @@ def _latency_bounds(v: Mapping[str, Any]) -> str:
         f"{metric} {', '.join(f'{side} {span(*bounds)}' for side, bounds in sides.items())}"
         for metric, sides in v["metrics"].items()
     )
-    return f"95 % bounds of a launch's percentile, by its units: {'; '.join(parts)}"
+    return f"95 % bounds of a launch's percentile, from its units: {'; '.join(parts)}"
 
 
 def _memory_below(v: Mapping[str, Any]) -> str:
     size = format_bytes(v["bytes"])
     return (
-        f"peak memory is not compared: that of {' and '.join(v['sides'])} is below {size}, the least that can be seen"
+        f"peak memory is not compared: for {' and '.join(v['sides'])} it is below {size}, the smallest measurable value"
     )
 
 
@@ -119,24 +119,23 @@ def _uneven_runs(v: Mapping[str, Any]) -> str:
 
 def _first_run_slower(v: Mapping[str, Any]) -> str:
     kind = " of CPU time" if v["kind"] == "cpu" else ""
-    times = f"took {format_time(v['first_s'])}{kind}, later ones {format_time(v['later_s'])}"
-    return f"the first run of {v['side']}, which is not measured, {times}: it may leave results for them"
+    times = f"took {format_time(v['first_s'])}{kind}, but later ones {format_time(v['later_s'])}"
+    return f"the first run of {v['side']}, which is not measured, {times}: they may reuse its results"
 
 
 def _first_run_files(v: Mapping[str, Any]) -> str:
     first, later = format_bytes(v["first"]), format_bytes(v["later"])
-    if v["kind"] == "written_chars":
-        did = f"the first run of {v['side']}, which is not measured, wrote {first}, later ones {later} at most"
-        return f"{did}: it may leave results for them"
-    did = f"runs of {v['side']} read {later}, its first one, which is not measured, {first}"
-    return f"{did}: they may find what it has left"
+    did = f"wrote {first}, but later ones at most {later}"
+    if v["kind"] == "read_chars":
+        did = f"read {first}, but later ones up to {later}"
+    return f"the first run of {v['side']}, which is not measured, {did}: they may reuse its results"
 
 
 def _prints_otherwise(v: Mapping[str, Any]) -> str:
     base, own = (f'"{text}"' if text else "nothing" for text in (v["base"], v["own"]))
-    where = f"in line {v['line']} {base} against {own}" if v["line"] else "far from their beginnings"
-    way = f" ({v['strict']} refuses that)" if v["strict"] else ""
-    return f"the outputs of {v['against']} and {v['side']} differ, {where}{way}"
+    where = f"on line {v['line']}: {base} against {own}" if v["line"] else "far from the beginning"
+    way = f" ({v['strict']} rejects this)" if v["strict"] else ""
+    return f"the outputs of {v['against']} and {v['side']} differ {where}{way}"
 
 
 def _unequal_gpu_work(v: Mapping[str, Any]) -> str:
@@ -148,7 +147,7 @@ def _unequal_gpu_work(v: Mapping[str, Any]) -> str:
         ", ".join(f"{side} {written[name](count)}" for side, count in by_side.items())
         for name, by_side in sorted(v.items(), reverse=True)
     ]
-    return f"the sides gave the GPU unequal work: {'; '.join(parts)}; check that both compute the same"
+    return f"the sides gave the GPU unequal work: {'; '.join(parts)}; check that both compute the same result"
 
 
 def _unverified(v: Mapping[str, Any]) -> str:
@@ -180,26 +179,26 @@ def _own_figure(value: float, unit: str) -> str:
     return format_time(value) if unit == "s" else f"{significant(value)} {unit}"
 
 
-_SAY_WHY = 'or say why not, done_outside="...", in the Workload'
+_SAY_WHY = 'or say why not with done_outside="..." in the Workload'
 _REMEDIES = {
-    "nothing_returned": 'return what they compute, or say why not, check: {kind: none, reason: "..."}',
-    "inputs_undeclared": 'name them, inputs=lambda: {...}, or say why not, fixed_inputs="...", in the Workload',
+    "nothing_returned": 'return the results, or say why not with check: {kind: none, reason: "..."}',
+    "inputs_undeclared": 'name them with inputs=lambda: {...}, or say why not with fixed_inputs="..." in the Workload',
     "inputs_fixed": (
-        "let setup draw them from its seed, or in a Workload redraw them, redraw=..., or say why not, "
+        "let setup draw them from its seed, or in a Workload redraw them with redraw=..., or say why not with "
         'fixed_inputs="..."'
     ),
-    "outputs_unpoisoned": 'say why not, kept_outputs="...", in the Workload',
-    "latencies_reported": 'say how it takes them, latency_source="...", in the Workload',
-    "stragglers": "the program must end what it starts",
-    "time_outside": f"do it in the step, where it is timed, {_SAY_WHY}",
+    "outputs_unpoisoned": 'say why not with kept_outputs="..." in the Workload',
+    "latencies_reported": 'say how they are taken with latency_source="..." in the Workload',
+    "stragglers": "the program must stop every process it starts",
+    "time_outside": f"move it into the step, where it is timed, {_SAY_WHY}",
     "first_elsewhere": f"let the first iteration build what it needs, compare whole programs, {_SAY_WHY}",
     "memory_elsewhere": f"let the process itself hold it, compare whole programs, {_SAY_WHY}",
-    "batches_only": f"let every step end what it begins, {_SAY_WHY}",
+    "batches_only": f"let every step finish its own work, {_SAY_WHY}",
     "scheduled_apart": (
-        'leave CPUs and priorities as given, or run with --pin none; a Workload can say why, done_outside="..."'
+        'leave CPUs and priorities unchanged, or run with --pin none; a Workload can say why with done_outside="..."'
     ),
-    "tolerance_used": 'say why that is near enough, check: {kind: named, ..., reason: "..."}',
-    "first_run_slower": 'let each run begin without what others left, --prepare "rm -r ..."',
+    "tolerance_used": 'say why that is close enough with check: {kind: named, ..., reason: "..."}',
+    "first_run_slower": 'remove what earlier runs left behind with --prepare "rm -r ..."',
 }
 """What satisfies strict mode."""
 _PHASES = {
@@ -216,7 +215,7 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
     ),
     "most_pairs": lambda v: f"{v['pairs']} pairs were measured, the maximum{_needed(v)}",
     "budget_spent": _budget_spent,
-    "ended_at_look": lambda v: f"the run was interrupted; the verdict is that of the look at {v['pairs']} pairs",
+    "ended_at_look": lambda v: f"the run was interrupted; the verdict is from the look at {v['pairs']} pairs",
     "voided": lambda v: f"{v['voids']} of {v['pairs']} pairs were voided by the environment",
     "host_unfit": lambda v: str(v["reason"]),
     "drift": _drift,
@@ -224,20 +223,20 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
     "invariant_changed": _invariant_changed,
     "temperature": _temperature,
     "same_code": _same_code,
-    "same_sides": lambda v: f"{' and '.join(v['sides'])} are the same: what they differ by is noise",
+    "same_sides": lambda v: f"{' and '.join(v['sides'])} are the same: any difference is noise",
     "latencies_missing": lambda v: (
-        f"series {v.get('series', 'latency')} is not compared: some launch of {' and '.join(v['sides'])} has none"
+        f"series {v.get('series', 'latency')} is not compared: a launch of {' and '.join(v['sides'])} has none"
     ),
     "latencies_few": _latencies_few,
     "latency_bounds": _latency_bounds,
     "units_missing": _units_missing,
     "not_launched": lambda v: (
-        f"the server of {' and '.join(v['sides'])} ran already, so that what differs from start to start is not in the "
-        "interval; let aiperf start the servers (server: COMMAND)"
+        f"the server of {' and '.join(v['sides'])} was already running, so the interval leaves out variation between "
+        "server starts; let aiperf start the servers (server: COMMAND)"
     ),
     "counted_apart": lambda v: (
-        f"times count from {' and from '.join(f'{since} on {side}' for side, since in v['sides'].items())}; let one "
-        "client load both sides"
+        f"times count from {' and from '.join(f'{since} on {side}' for side, since in v['sides'].items())}; use one "
+        "client for both sides"
     ),
     "latencies_zero": lambda v: f"{' and '.join(v['metrics'])} not compared: 0 in at least one launch",
     "no_cpu_time": lambda v: (
@@ -246,89 +245,88 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
     "memory_below": _memory_below,
     "fresh_inputs": lambda v: (
         f"iterations of {v['side']} took {format_time(v['fresh_s'])} on new inputs and "
-        f"{format_time(v['repeated_s'])} on inputs that it had met before: at least half of its advantage is repetition"
+        f"{format_time(v['repeated_s'])} on inputs seen before: at least half of its advantage comes from repetition"
     ),
     "hidden_time": lambda v: (
-        f"a turn of {v['side']} took {format_time(v['turn_s'])}, of which its readings do not account for "
-        f"{format_time(v['hidden_s'])}: they were too short, or work went on between them"
+        f"a turn of {v['side']} took {format_time(v['turn_s'])}, but its readings leave {format_time(v['hidden_s'])} "
+        "unaccounted for: they are too short, or work continues between them"
     ),
     "audit_time": lambda v: (
         f"{v['side']} took {format_time(v['fresh_s'])} on fresh inputs and {format_time(v['repeated_s'])} on "
         "repeated ones: it reuses earlier results"
     ),
     "no_verdict_in_reach": lambda v: (
-        f"stopped at {v['pairs']} pairs: by the scatter so far the chance of a verdict at {v['last']} pairs is "
+        f"stopped at {v['pairs']} pairs: given the scatter so far, the chance of a verdict at {v['last']} pairs is "
         f"{format_percent(v['chance'], 2)}"
     ),
     "unequal_gpu_work": _unequal_gpu_work,
     "sliced": lambda v: (
         f"sliced: the programs took turns of {format_time(v['slice_s'])} on one core; time is what each ran or waited "
-        "in its own turns, without what it queued for the core"
+        "in its own turns, without queueing for the core"
     ),
     "uneven_runs": _uneven_runs,
     "first_run_slower": _first_run_slower,
     "first_run_files": _first_run_files,
     "prints_otherwise": _prints_otherwise,
     "work_in_outputs": lambda v: (
-        f"outputs() of {v['side']} takes {format_time(v['seconds'])} longer right after a step than when it is called "
-        f"again, on other sides {format_time(v['other_s'])}: it finishes work of the step, which is not in the time"
+        f"outputs() of {v['side']} takes {format_time(v['seconds'])} longer right after a step than when called again "
+        f"(other sides: {format_time(v['other_s'])}): it finishes work of the step, which is not timed"
     ),
     "time_outside": lambda v: (
         f"{v['side']} spends {format_time(v['own_s'])} {_PHASES[v['phase']]}, {v['base']} {format_time(v['base_s'])}: "
-        f"not in the time{_because(v)}"
+        f"not timed{_because(v)}"
     ),
     "first_elsewhere": lambda v: (
         f"the first iteration of {v['side']} takes {format_time(v['own_s'])}, "
-        f"of {v['base']} {format_time(v['base_s'])}, "
+        f"that of {v['base']} {format_time(v['base_s'])}, "
         f"but {v['side']} spends {format_time(v['more_s'])} more before it, in set-up or prepare(){_because(v)}"
     ),
     "cpu_time_same": lambda v: (
-        f"CPU time per step did not fall as the time did: from {format_time(v['before_cpu_s'])} to "
+        f"CPU time per step did not fall with the time: it went from {format_time(v['before_cpu_s'])} to "
         f"{format_time(v['after_cpu_s'])}, while the time fell from {format_time(v['before_s'])} to "
-        f"{format_time(v['after_s'])}; {v['side']} uses more CPUs at once, or works outside of its timed steps"
+        f"{format_time(v['after_s'])}; {v['side']} uses more CPUs at once, or works outside its timed steps"
     ),
     "nothing_returned": lambda v: (
-        f"{'neither' if len(v['sides']) == 2 else 'no'} side returned anything: that they did the same work was not "
-        "checked"
+        f"{'neither' if len(v['sides']) == 2 else 'no'} side returned anything, so equal work was not checked"
     ),
     "inputs_undeclared": lambda v: (
-        f"the inputs of {_and(v)} have no names, so that every audit ran on those of the rounds{_because(v)}"
+        f"the inputs of {_and(v)} have no names, so every audit used those of the rounds{_because(v)}"
     ),
     "inputs_fixed": lambda v: (
-        f"audits of {_and(v)} met the same {', '.join(v['inputs'])} every time: not redrawn{_because(v)}"
+        f"audits of {_and(v)} used the same {', '.join(v['inputs'])} every time: not redrawn{_because(v)}"
     ),
     "outputs_unpoisoned": lambda v: f"outputs of {_and(v)} are not overwritten before audits{_because(v)}",
     "outputs_unmoved": lambda v: (
-        f"{', '.join(v['inputs'])} of {_and(v)} came out the same in every audit, whatever the inputs: that it is "
-        f"computed from them was not seen{_because(v)}"
+        f"{', '.join(v['inputs'])} of {_and(v)} were the same in every audit, although inputs changed: no audit "
+        f"shows that they are computed from them{_because(v)}"
     ),
     "values_reported": lambda v: (
-        f"{', '.join(v['inputs'])} is what the code of {_and(v)} reports: nothing checks it{_because(v)}"
+        f"{', '.join(v['inputs'])} is as reported by the code of {_and(v)}; nothing checks it{_because(v)}"
     ),
     "latencies_reported": lambda v: (
-        f"latencies are what the code of {_and(v)} reports: nothing checks them{_because(v)}"
+        f"latencies are as reported by the code of {_and(v)}; nothing checks them{_because(v)}"
     ),
     "memory_forgotten": lambda v: (
-        f"{v['side']} was seen with {format_bytes(v['seen_bytes'])} of memory and reports a peak of "
+        f"{v['side']} was seen using {format_bytes(v['seen_bytes'])} of memory, but reports a peak of "
         f"{format_bytes(v['peak_bytes'])}: the peak was reset"
     ),
     "memory_elsewhere": lambda v: (
-        f"{v['side']} holds {format_bytes(v['own_bytes'])} outside of its own process (other processes, files in "
-        f"memory), {v['base']} {format_bytes(v['base_bytes'])}: not in the peak memory{_because(v)}"
+        f"{v['side']} holds {format_bytes(v['own_bytes'])} outside its own process (other processes, files in "
+        f"memory), {v['base']} {format_bytes(v['base_bytes'])}: not included in peak memory{_because(v)}"
     ),
     "tolerance_used": lambda v: (
-        f"outputs of {v['side']} are off by up to {v['error']:.2g}: within the tolerance of {v['declared']:.2g} "
-        f"that the scenario names, beyond the {v['usual']:.2g} that is usual for their type"
+        f"outputs of {v['side']} are off by up to {v['error']:.2g}: within the scenario's tolerance of "
+        f"{v['declared']:.2g}, but beyond the {v['usual']:.2g} that is usual for their type"
         if v["declared"] is not None
-        else f"outputs of {v['side']} are off by more than the {v['usual']:.2g} that is usual for their type: the "
-        "check that lets them pass is the workload's own, and the scenario gives no reason"
+        else f"outputs of {v['side']} are off by more than the {v['usual']:.2g} that is usual for their type: they "
+        "pass only the workload's own check, and the scenario gives no reason"
     ),
     "batches_only": lambda v: (
-        f"{v['side']} is {v['batches']:.3g}x as fast as {v['against']} where many steps are timed together, and "
-        f"{v['single']:.3g}x where each is timed by itself: steps overlap, or it does less where nobody looks"
+        f"{v['side']} is {v['batches']:.3g}x as fast as {v['against']} when many steps are timed together, but "
+        f"{v['single']:.3g}x when each is timed alone: steps overlap, or it does less work when not checked"
     ),
-    "scheduled_apart": lambda v: f"{v['side']} is not scheduled as both sides were: {v['detail']}",
-    "stragglers": lambda v: f"processes that {_and(v)} started still ran when it had ended",
+    "scheduled_apart": lambda v: f"{v['side']} is no longer scheduled as it was started: {v['detail']}",
+    "stragglers": lambda v: f"processes started by {_and(v)} were still running after it ended",
     "unverified": _unverified,
     "doubted": _doubted,
     "source_figures": _source_figures,

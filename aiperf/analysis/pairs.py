@@ -180,9 +180,9 @@ def lacks_primary_metric(pair: Pair, case: Case) -> tuple[str, str]:
     for side in (s.name for s in case.sides):
         if pair.void or (side_value(pair, side, how=how) or 0) > 0:
             continue
-        sentence = f"{metric} is what this case is about, and it was not reported"
+        sentence = f"{metric} is the metric of this case, but was not reported"
         if metric == "peak_memory":
-            sentence += "; of a program smaller than aiperf it is not known"
+            sentence += "; it is unknown for a program smaller than aiperf"
         if metric in LATENCIES:
             about = LATENCIES[metric]
             units = min(map(len, latencies(pair, side, about.series).values()), default=0)
@@ -190,9 +190,7 @@ def lacks_primary_metric(pair: Pair, case: Case) -> tuple[str, str]:
             found = f"a launch reported {units}: {needed - units} are missing"
             if not units:
                 found = f"the workload reports no series {about.series} (latencies)"
-            sentence = (
-                f"{metric} is what this case is about: it takes {needed} units of work that were timed, and {found}"
-            )
+            sentence = f"{metric} is the metric of this case and needs {needed} timed units of work, but {found}"
         return side, sentence
     return "", ""
 

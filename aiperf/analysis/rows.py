@@ -42,7 +42,7 @@ class ComparisonRow:
     better: Better = field(default="lower", metadata={"meaning": "lower or higher"})
     before: float | None = _column("value of the side compared with", None)
     after: float | None = _column("value of the side judged", None)
-    after_spread: float | None = _column("distance from after to the pair that lies farthest from it", None)
+    after_spread: float | None = _column("largest distance of a pair from after", None)
     ratio: float | None = _column("above 1 is better, whatever the metric", None)
     low: float | None = _column("lower end of the ratio's interval", None)
     high: float | None = _column("upper end of the ratio's interval", None)
@@ -66,7 +66,7 @@ class ComparisonRow:
     limit_peak: str = _column("name of that peak", "")
     limit_side: str = _column("side that the share is of", "")
     max_error: float | None = _column(
-        "largest relative error of the side's outputs, or what its named check gave", None
+        "largest relative error of the side's outputs, or the result of its named check", None
     )
 
     def __post_init__(self) -> None:

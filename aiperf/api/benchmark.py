@@ -162,7 +162,7 @@ class ComparisonFixture:
 def _once(function: Function, setup: Function | None, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """One plain call, with the arguments that a set-up makes where there is one."""
     if not callable(function) or not (setup is None or callable(setup)):
-        pytest.fail("without --aiperf-against a function is called here: pass it, not its name.", pytrace=False)
+        pytest.fail("without --aiperf-against the function is called here: pass it, not its name.", pytrace=False)
     if setup is None:
         return function(*args, **kwargs)
     seed = {"seed": _SEED} if "seed" in inspect.signature(setup).parameters else {}

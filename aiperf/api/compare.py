@@ -150,7 +150,7 @@ def compare(
     except UserError as error:
         raise ValueError(worded(error)) from None
     if outcome.exit is Exit.INTERRUPTED:
-        raise KeyboardInterrupt(f"interrupted; what was measured is in {outcome.folder}")
+        raise KeyboardInterrupt(f"interrupted; the measurements so far are in {outcome.folder}")
     return compared(outcome)
 
 
@@ -202,7 +202,7 @@ def _refuse_without_arguments(functions: Functions) -> None:
         signature = read_signature(function, base=Path.cwd())
         needed = [name for name in signature.parameters if name not in signature.defaults]
         if needed and not signature.open:
-            what = f"{role}: {function.rpartition(':')[2]} takes {allowed(needed)}, and no arguments are given."
+            what = f"{role}: {function.rpartition(':')[2]} takes {allowed(needed)}, but no arguments are given."
             raise usage(what, "Pass args=(...), kwargs={...}, or setup=function, which makes them from a seed.")
 
 

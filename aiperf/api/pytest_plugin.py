@@ -13,8 +13,8 @@ import pytest
 _LINES = pytest.StashKey[list[str]]()
 _DEFAULT_PRECISION = "quick"
 _MARKER = (
-    "aiperf: a benchmark; with --aiperf-against REF the test's body is measured at that commit and as it lies, "
-    "interleaved, and the test fails on a confirmed regression"
+    "aiperf: a benchmark; with --aiperf-against REF the test's body is measured at that commit and in the working "
+    "tree, interleaved, and the test fails on a confirmed regression"
 )
 
 
@@ -65,7 +65,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if others := [name for name in names if name not in params]:
         name = pyfuncitem.name.partition("[")[0]
         pytest.fail(
-            f"{name} takes fixtures ({', '.join(others)}), which a fresh process has not. "
+            f"{name} takes fixtures ({', '.join(others)}), which a fresh process does not have. "
             f"Write def {name}(aiperf): aiperf(function, setup=make_arguments)",
             pytrace=False,
         )
@@ -86,14 +86,14 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     for line in lines:
         terminalreporter.write_line(line)
     if asked.precision == _DEFAULT_PRECISION and any(": inconclusive: " in line for line in lines):
-        terminalreporter.write_line("inconclusive passes; --aiperf-precision standard takes longer and decides more")
+        terminalreporter.write_line("inconclusive passes; --aiperf-precision standard takes longer but decides more")
 
 
 def _benchmark(item: Any) -> Any:
     """The comparisons of one test, with what the run asks for."""
     config: pytest.Config = item.config
     if hasattr(config, "workerinput"):
-        item.warn(pytest.PytestWarning("aiperf measures beside other tests: run it without -n"))
+        item.warn(pytest.PytestWarning("aiperf measures while other tests run: run it without -n"))
 
     def report(line: str, table: str) -> None:
         config.stash[_LINES].append(f"{item.nodeid}: {line}")

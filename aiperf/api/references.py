@@ -36,7 +36,7 @@ def reference_of(function: Function, *, role: str = "function") -> str:
     if isinstance(function, str):
         if ":" not in function:
             hint = 'Pass the function itself, without calling it, or a text such as "mine.py:parse".'
-            raise usage(f"{role}: {shown(function)} names no function.", hint)
+            raise usage(f"{role}: {shown(function)} does not name a function.", hint)
         reference, path, _ = resolve_workload(function, base=Path.cwd())
         signature = read_signature(function, base=Path.cwd())
         if path is not None and not signature.plain:
@@ -113,7 +113,7 @@ def _nameless(function: Any, role: str) -> UserError:
     shown = str(getattr(function, "__name__", type(function).__name__))
     name = shown if shown.isidentifier() else "run"
     if shown == "<lambda>":
-        what = f"{role}: a lambda has no name by which a fresh process could import it."
+        what = f"{role}: a lambda has no name that a fresh process could import."
         in_cell = f" {_WAY_OUT.format(name=name)}" if _is_interactive() else ""
         return usage(what, f"Write def {name}(...): return ... at the top of a file and pass {name}.{in_cell}")
     if "<locals>" in str(getattr(function, "__qualname__", "")):

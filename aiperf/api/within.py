@@ -19,5 +19,5 @@ def in_worker() -> bool:
 
 def compare(*_: Any, **__: Any) -> NoReturn:
     """Raise CalledInWorker: a script imported there ends its import here, with what it defined above."""
-    what = "compare() is called while a fresh process imports the file that calls it"
+    what = "compare() is called when a fresh process imports its file"
     raise CalledInWorker(f'{what}. Put it under if __name__ == "__main__":')

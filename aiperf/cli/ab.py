@@ -63,49 +63,52 @@ _Commands = Annotated[
     typer.Argument(
         metavar="CMD CMD ...",
         show_default=False,
-        help="Command lines, each in quotes; the others are compared with the first. Run without a shell.",
+        help="Two or more command lines, each in quotes; the first is the baseline. Run without a shell.",
     ),
 ]
-_Shell = Annotated[str, typer.Option("--shell", metavar="SHELL", help="Have a shell run each, e.g. sh or 'bash -e'.")]
+_Shell = Annotated[
+    str, typer.Option("--shell", metavar="SHELL", help="Run the commands through this shell, e.g. sh or 'bash -e'.")
+]
 _Prepare = Annotated[
     list[str],
     typer.Option(
-        "--prepare", metavar="LINE", help="Shell line to run before each run, untimed: once for all, or once for each."
+        "--prepare", metavar="LINE", help="Untimed shell line before each run: one for all programs, or one for each."
     ),
 ]
 _Warmup = Annotated[
-    int, typer.Option("--warmup", min=1, metavar="N", help="Untimed runs of each before the first pair.")
+    int, typer.Option("--warmup", min=1, metavar="N", help="Untimed runs of each program before the first pair.")
 ]
 _Name = Annotated[
-    str, typer.Option("--name", metavar="NAME", help="Name of the case; default: one that the commands make.")
+    str, typer.Option("--name", metavar="NAME", help="Name of the case; default: derived from the commands.")
 ]
 _EnvBefore = Annotated[
-    list[str], typer.Option("--env-before", metavar="NAME=VALUE", help="Variable of the first; repeatable.")
+    list[str],
+    typer.Option("--env-before", metavar="NAME=VALUE", help="Environment variable for the first program; repeatable."),
 ]
 _EnvAfter = Annotated[
-    list[str], typer.Option("--env-after", metavar="NAME=VALUE", help="Variable of all others; repeatable.")
+    list[str],
+    typer.Option("--env-after", metavar="NAME=VALUE", help="Environment variable for all others; repeatable."),
 ]
 _Slice = Annotated[
     str,
-    typer.Option("--slice", help="auto: alternate time slices of compute-only programs; off: one program at a time."),
+    typer.Option("--slice", help="auto: run compute-only programs in alternating time slices; off: one after another."),
 ]
 _Gpus = Annotated[
-    int, typer.Option("--gpus", min=0, metavar="N", help="Number of GPUs that each uses; their energy is measured.")
+    int,
+    typer.Option("--gpus", min=0, metavar="N", help="Number of GPUs each program uses; their energy is measured."),
 ]
 _Budget = Annotated[
     str,
     typer.Option(
-        "--budget", help="Time to spend, e.g. 60s (40s a program by default); the first look is always completed."
+        "--budget", help="Time to spend, e.g. 60s; default: 40s per program. The first look always completes."
     ),
 ]
 _PROGRAM_SECONDS = 40
 _Delta = Annotated[
     str, typer.Option("--delta", "--threshold", help="Smallest relative difference that matters: 2% or 0.02.")
 ]
-_Timeout = Annotated[
-    str, typer.Option("--timeout", help="Longest that one run of a program may take; 10min by default.")
-]
-_SameOutput = Annotated[bool, typer.Option("--same-output", help="Require that all print the same bytes.")]
+_Timeout = Annotated[str, typer.Option("--timeout", help="Time limit for one run of a program; default: 10min.")]
+_SameOutput = Annotated[bool, typer.Option("--same-output", help="Require all programs to print the same bytes.")]
 
 
 @with_format()
@@ -141,7 +144,7 @@ def ab(
     cost: CostOption = "",
     ci_files: CiPaths = MappingProxyType({}),
 ) -> None:
-    """Compare programs with the first of them: wall, user and system time, and peak memory; two in about a minute."""
+    """Compare programs with the first one: wall, user and system time, and peak memory; about a minute for two."""
     with with_ci_errors("aiperf ab", ci_files):
         wanted = _columns(columns, cost=cost, prepared=bool(prepare))
         prices = load_prices(cost) if cost else None

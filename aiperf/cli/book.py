@@ -34,21 +34,21 @@ def book(
         bool, typer.Option("--missing", help="Only core and useful rows that have no scenario.")
     ] = False,
     every: Annotated[
-        bool, typer.Option("--all", help="Every row of every chapter, and not the summary alone.")
+        bool, typer.Option("--all", help="Show every row of every chapter instead of the summary.")
     ] = False,
     html: HtmlOption = False,
     output: Annotated[
         str,
-        typer.Option("--output", metavar="PATH", help="File of the page; default: book.html in the results folder."),
+        typer.Option("--output", metavar="PATH", help="Output file; default: book.html in the results folder."),
     ] = "",
     results: ResultsOption = DEFAULT_RESULTS,
 ) -> None:
     """Compare the book's claims with what was measured: every before/after row and its scenarios.
 
-    A row is judged by the cases that the citations name, all together, and by the side that they name; if one names
-    several sides (a sweep), by the best of them; if it names none, by the last side. Rows about memory, accuracy or a
-    reading are judged by what their scenario judges, not by time. A row that needs a GPU is judged by the newest record
-    with a GPU, if there is one; every other row by the newest.
+    Each row is judged by all the cases that its citations name, on the side that they name: the best one if a citation
+    names several (a sweep), the last one if it names none. Rows about memory, accuracy or another reading are judged
+    by their scenario's own metric, not by time. A row that needs a GPU uses the newest record from a GPU, if there is
+    one; every other row uses the newest record.
     """
     refuse_page_in(form, html=html, output=output)
     rows, host = load_book(chapters), read_host()

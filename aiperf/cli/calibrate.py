@@ -85,5 +85,5 @@ def _slowdowns(text: str) -> tuple[float, ...]:
     except ValueError:
         raise usage(f'invalid value "{text}".', "For example: 0.02,0.05.", where="--inject") from None
     if any(not 0 < share < 10 for share in found):
-        raise usage(f'"{text}" must hold numbers above 0.', "For example: 0.02,0.05.", where="--inject")
+        raise usage(f'"{text}" must list numbers above 0 and below 10.', "For example: 0.02,0.05.", where="--inject")
     return found

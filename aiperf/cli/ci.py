@@ -158,7 +158,7 @@ def refuse_files_of_a_dry_run(paths: CiPaths) -> None:
     if paths:
         raise usage(
             "cannot be combined with report files: a dry run measures nothing.",
-            "Leave the files out.",
+            "Leave the report files out.",
             where="--dry-run",
         )
 
@@ -207,4 +207,4 @@ def _append_summary(environ: Mapping[str, str], text: str) -> None:
         print(f"the step's summary could not be written: {error}", file=sys.stderr)
         return
     if not kept:
-        print("the step's summary was left out: the step's file is full (1 MiB)", file=sys.stderr)
+        print("the step's summary was not written: its file has reached the limit of 1 MiB", file=sys.stderr)

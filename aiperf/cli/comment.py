@@ -15,13 +15,13 @@ from aiperf.errors import usage
 from aiperf.recipes.pull_request import comment_place, put_comment
 
 _File = Annotated[Path, typer.Argument(metavar="FILE", help="Markdown, as --summary of run, ab and gate writes it.")]
-_Key = Annotated[str, typer.Option("--key", help="Which comment is updated, where several jobs write one each.")]
+_Key = Annotated[str, typer.Option("--key", help="Name of the comment, if several jobs of a pipeline each write one.")]
 
 
 def comment(file: _File, key: _Key = "gate") -> None:
-    """Write FILE as a comment on this CI job's pull or merge request, or update the comment that is there.
+    """Post FILE as a comment on this CI job's pull or merge request, or update the existing comment.
 
-    GitHub Actions: GITHUB_TOKEN with pull-requests: write. GitLab CI: a project's token in AIPERF_GITLAB_TOKEN.
+    GitHub Actions needs GITHUB_TOKEN with pull-requests: write; GitLab CI needs a project token in AIPERF_GITLAB_TOKEN.
     """
     try:
         text = file.read_text(encoding="utf-8")
@@ -31,6 +31,6 @@ def comment(file: _File, key: _Key = "gate") -> None:
         ) from None
     place = comment_place(os.environ)
     if place is None:
-        print("this job is about no pull or merge request: nothing to comment")
+        print("this job does not belong to a pull or merge request: nothing to comment on")
         return
     print(f"the comment was {'created' if put_comment(place, text, key=key) else 'updated'}")

@@ -38,7 +38,7 @@ def compare(
     ] = [],  # noqa: B006 - typer reads the default and never changes it
     hosts: Annotated[
         bool,
-        typer.Option("--hosts", help="Each case over hosts of a kind: the spread, and what another would show."),
+        typer.Option("--hosts", help="Compare each case across similar hosts, and predict the next one."),
     ] = False,
     results: ResultsOption = DEFAULT_RESULTS,
     every_metric: EveryMetricOption = False,
@@ -49,7 +49,7 @@ def compare(
     output: Annotated[
         str,
         typer.Option(
-            "--output", metavar="PATH", help="File of the page; default: compare.html or hosts.html in the results."
+            "--output", metavar="PATH", help="Output file; default: compare.html or hosts.html in the results folder."
         ),
     ] = "",
 ) -> None:
@@ -84,7 +84,7 @@ def _over_hosts(names: list[str], form: OutputFormat, results: Path, page: Path 
     if not found:
         whose = f" of {', '.join(names)}" if names else ""
         raise usage(
-            f"no result{whose} that is neither invalid nor provisional is stored in {results}.",
+            f"no result{whose} that is valid and not provisional is stored in {results}.",
             "Measure on each host: aiperf run NAME.",
             "--hosts",
         )

@@ -24,12 +24,12 @@ DEFAULTS = {
     "results": "folder of the stored runs",
     "pin": "CPUs of both sides: auto, none, or a list like 0-3",
     "peaks": "true or false: measure peaks that are not stored yet",
-    "timeout": "longest that one phase of a side, or one run of a program, may take, e.g. 2min",
+    "timeout": "time limit for one phase of a side, or one run of a program, e.g. 2min",
     "host-check": "off, warn or strict",
     "columns": "extra columns: energy, cost, goodput",
     "cost": "file of prices",
     "quiet": "true or false: hide progress",
-    "on-inconclusive": "what a gate does with inconclusive cases: pass, warn or fail",
+    "on-inconclusive": "how a gate treats inconclusive cases: pass, warn or fail",
     "config": "configuration of a gate: a name or a file",
 }
 """Option without its dashes -> what it takes."""
@@ -109,7 +109,7 @@ def misspelt(environ: Mapping[str, str]) -> list[str]:
     met = {name.removeprefix(prefix) for name in environ if name.startswith(prefix)} - known
     meant = {name: closest(name, known) for name in sorted(met)}
     return [
-        f"{prefix}{name} is set, and aiperf reads no such variable. Did you mean {prefix}{other}?"
+        f"{prefix}{name} is set, but aiperf reads no such variable. Did you mean {prefix}{other}?"
         for name, other in meant.items()
         if other
     ]
@@ -132,10 +132,10 @@ def _table(path: Path) -> dict[str, Any]:
             return {}
         table = tomllib.loads(text).get("tool", {}).get("aiperf", {})
     except tomllib.TOMLDecodeError as error:
-        way = 'Mend that line: text needs quotes (precision = "quick"), numbers, true and false none.'
+        way = 'Correct that line: quote text (precision = "quick"), but not numbers, true or false.'
         raise usage(f"is not valid TOML: {error}.", way, where=str(path)) from None
     except (OSError, ValueError) as error:
-        raise usage(f"cannot be read: {error}.", "It must be readable, and UTF-8 text.", where=str(path)) from None
+        raise usage(f"cannot be read: {error}.", "Make it a readable UTF-8 file.", where=str(path)) from None
     faults = [_fault(path, key, value) for key, value in table.items() if not _is_default(key, value)]
     if faults:
         raise UserError([fault for error in faults for fault in error.faults])
@@ -151,5 +151,5 @@ def _fault(path: Path, key: str, value: Any) -> UserError:
     if key not in DEFAULTS:
         way = nearest(key, DEFAULTS) or f"Allowed: {allowed(DEFAULTS)}."
         return usage(f'"{key}" is not an option with a default.', way, where=where)
-    what = f"{key}: {value!r} is not a text, a number or a truth value."
+    what = f"{key}: {value!r} is not text, a number, true or false."
     return usage(what, f"It takes {DEFAULTS[key]}.", where=where)

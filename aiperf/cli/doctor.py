@@ -41,8 +41,8 @@ def doctor(
     """Check this host for settings that bias benchmarks. Changes nothing and starts nothing on a GPU."""
     if diff is not None:
         if group or checklist or strict or keep is not None:
-            hint = "Leave --group, --checklist, --strict and --save out."
-            raise usage("--diff compares two saved reports and does not read the host.", hint, where="--diff")
+            hint = "Leave out --group, --checklist, --strict and --save."
+            raise usage("compares two saved reports and does not read the host.", hint, where="--diff")
         before, after = load(diff[0]), load(diff[1])
         print_in(form, difference_view(before, after, differences(before, after)))
         return

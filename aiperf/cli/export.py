@@ -43,7 +43,7 @@ def export(
 ) -> None:
     """Export stored runs as one tidy Parquet, CSV or JSON table, in seconds and bytes.
 
-    The ending of the file names its format; --format is that of --output -.
+    The file's extension selects the format; --format applies to --output -.
     """
     if output is None:
         raise usage("is missing.", "For example: aiperf export -o runs.parquet", where="--output")

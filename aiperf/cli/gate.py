@@ -181,8 +181,8 @@ def _gate(
 ) -> Gate:
     chosen = selectors or list(config.scenarios)
     if not chosen:
-        hint = "For example: aiperf gate ./mine.yaml --against origin/main; a gate's file lists them under scenarios:."
-        raise usage("there is no scenario to gate.", hint)
+        hint = "For example: aiperf gate ./mine.yaml --against origin/main; a gate file lists them under scenarios:."
+        raise usage("no scenario to gate.", hint)
     host = read_host()
     plan = make_plan(load_scenarios(find_scenarios(chosen)), host, settings, only=only)
     for line in plan.notes:
@@ -204,7 +204,7 @@ def _config(config: GateConfig, given: dict[str, str], *, absolute: bool) -> Gat
     if given["on_inconclusive"] not in ("", *ON_INCONCLUSIVE):
         faults.append(invalid_value("--on-inconclusive", given["on_inconclusive"], ON_INCONCLUSIVE))
     if given["against"] and given["baseline"]:
-        faults.append(Fault("--baseline", "cannot be combined with --against.", "Give a git ref or a file."))
+        faults.append(Fault("--baseline", "cannot be combined with --against.", "Give either a git ref or a file."))
     if absolute and not (given["baseline"] or config.baseline):
         faults.append(Fault("--absolute", "needs a baseline.", "Give --baseline FILE."))
     if (given["head"] or given["build"]) and given["baseline"]:

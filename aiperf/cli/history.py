@@ -44,14 +44,14 @@ def history(
     metric: Annotated[
         str, typer.Option("--metric", help="time, first_iteration, peak_memory, ...; default: the primary metric.")
     ] = "",
-    host: Annotated[str, typer.Option("--host", help="Only this host: its id, a prefix of it, or its name.")] = "",
+    host: Annotated[str, typer.Option("--host", help="Only this host: its id, the start of its id, or its name.")] = "",
     all_hosts: Annotated[
-        bool, typer.Option("--all-hosts", help="Show every host, each by itself; default: the host of the newest run.")
+        bool, typer.Option("--all-hosts", help="Show each host separately; default: only the host of the newest run.")
     ] = False,
     html: HtmlOption = False,
     output: Annotated[
         str,
-        typer.Option("--output", metavar="PATH", help="File of the page; default: history.html in the results."),
+        typer.Option("--output", metavar="PATH", help="Output file; default: history.html in the results folder."),
     ] = "",
 ) -> None:
     """Show the trend of a scenario over stored runs, with its change points and what changed there."""
@@ -90,12 +90,12 @@ def _nothing(name: str, results: Path, *, damaged: int) -> UserError:
     """What to say where no record of that name can be read."""
     everything = entries(results)
     names = sorted({entry.record.case.scenario for entry in everything.entries})
-    lost = f" {damaged} damaged record(s) of it were passed over." if damaged else ""
+    lost = f" {damaged} damaged record(s) of it were ignored." if damaged else ""
     if not names:
         return usage(f"no run is stored in {results}.{lost}", f"Measure something first: aiperf run {name or 'NAME'}.")
     every = f"There are runs of: {allowed(names[:10])}{', ...' if len(names) > 10 else ''}."
     if not name:
-        return usage("a history is of one scenario, and none is named.", every)
+        return usage("name the scenario whose history to show.", every)
     hint = nearest(name, names) or every
     return usage(f'no stored run of "{name}" in {results}.{lost}', hint)
 

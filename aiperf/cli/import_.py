@@ -46,7 +46,7 @@ def import_(
     files: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FILE [FILE ...]", help="Files of other tools, optionally gzipped; of criterion the folder."
+            metavar="FILE [FILE ...]", help="Result files of other tools, optionally gzipped; criterion's is a folder."
         ),
     ],
     tool: Annotated[
@@ -58,17 +58,17 @@ def import_(
     ] = "",
     again: Annotated[bool, typer.Option("--again", help="Import even if the same content is already stored.")] = False,
     before: Annotated[
-        str, typer.Option("--before", help="A benchmark of the file, to be compared with --after in an extra case.")
+        str, typer.Option("--before", help="Benchmark in the file to compare with --after, as an extra case.")
     ] = "",
-    after: Annotated[str, typer.Option("--after", help="The benchmark compared with --before (unpaired).")] = "",
+    after: Annotated[str, typer.Option("--after", help="Benchmark to compare with --before (unpaired).")] = "",
     name: Annotated[str, typer.Option("--name", help="Name of the extra case.")] = "",
 ) -> None:
     """Import results of other tools, one run per file.
 
     It reads the files of pyperf, hyperfine, pytest-benchmark, asv, google/benchmark, nvbench, criterion, JMH and
     BenchmarkDotNet, the text of go test -bench and of nccl-tests, and the requests of vllm bench serve, guidellm and
-    NVIDIA's aiperf. The tool's own mean, median and number of
-    readings are kept and shown beside aiperf's: a geometric mean of the replicates, and their spread.
+    NVIDIA's aiperf. The tool's own mean, median and number of readings are kept and shown next to those of aiperf: the
+    geometric mean of the replicates and their spread.
     """
     if bool(before) != bool(after) or (name and not before):
         raise usage(

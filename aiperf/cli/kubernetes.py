@@ -27,7 +27,7 @@ _OF_SLURM = {"slurm": "--slurm", "partition": "--partition", "account": "--accou
              "detach": "--detach", "collect": "--collect"}  # fmt: skip
 _OPTIONS: dict[str, tuple[Any, Any]] = {
     "kubernetes": (
-        Annotated[bool, typer.Option("--kubernetes", help="Print it as a Kubernetes Job, to be applied by kubectl.")],
+        Annotated[bool, typer.Option("--kubernetes", help="Print the command as a Kubernetes Job for kubectl apply.")],
         False,
     ),
     "image": (Annotated[str, typer.Option("--image", help="Kubernetes: container image with aiperf.")], ""),
@@ -38,11 +38,16 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
     "kubernetes_file": (
         Annotated[
             str,
-            typer.Option("--kubernetes-file", metavar="FILE", help="YAML of the same, with name:, limits: and pod:."),
+            typer.Option(
+                "--kubernetes-file", metavar="FILE", help="YAML file of these options, plus name:, limits: and pod:."
+            ),
         ],
         "",
     ),
-    "output": (Annotated[str, typer.Option("--output", metavar="FILE", help="Kubernetes: file of the Job.")], ""),
+    "output": (
+        Annotated[str, typer.Option("--output", metavar="FILE", help="Kubernetes: write the Job to this file.")],
+        "",
+    ),
 }
 
 
@@ -58,7 +63,7 @@ def with_kubernetes(command: Command) -> Command:
             _print_job(typed, given)
             return
         if lone := next((name for name in ("image", "claim", "output") if typed[name]), ""):
-            raise usage("is an option of a Kubernetes Job.", "Add --kubernetes.", f"--{lone}")
+            raise usage("applies only to a Kubernetes Job.", "Add --kubernetes.", f"--{lone}")
         command(**given)
 
     called.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]

@@ -50,10 +50,10 @@ def list_command(
     suites: Annotated[bool, typer.Option("--suites", help="List the suites instead.")] = False,
     workloads: Annotated[bool, typer.Option("--workloads", help="List the workloads instead.")] = False,
     counters: Annotated[
-        bool, typer.Option("--counters", help="List the counters that moves: can name instead.")
+        bool, typer.Option("--counters", help="List the counters that moves: accepts instead.")
     ] = False,
     every: Annotated[
-        bool, typer.Option("--all", help="All scenarios, even where they fill more than a screen.")
+        bool, typer.Option("--all", help="List all scenarios, even if they fill more than a screen.")
     ] = False,
 ) -> None:
     """List scenarios, suites, workloads or counters."""

@@ -86,7 +86,7 @@ class _Commands(typer.core.TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] not in COMMANDS and args[0][:1] != "-" and not ctx.resilient_parsing:
             meant = nearest(_ALSO_CALLED.get(args[0], args[0]), COMMANDS)
-            raise usage(f'"{args[0]}" is not a command of aiperf.', f"{meant} aiperf -h lists them all.".strip())
+            raise usage(f'"{args[0]}" is not an aiperf command.', f"{meant} aiperf -h lists them all.".strip())
         return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
@@ -168,10 +168,10 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings=_HELP,
     help="Is the after really better than the before, by how much, and how sure are we? "
-    "Measures before/after pairs interleaved and checked, with an interval and a verdict.",
-    epilog="Exit codes: 0 fine, 1 confirmed regression (gate), 2 usage or scenario error, 3 inconclusive where the "
-    "gate forbids it, 4 no or incomparable baseline, 5 wrong output, impossible result or failed case, 6 host unfit, "
-    "70 a fault of aiperf itself, 71 too little memory for aiperf itself, 74 the answer could not be written, "
+    "Measures before/after pairs, interleaved and checked, and reports an interval and a verdict.",
+    epilog="Exit codes: 0 success, 1 confirmed regression (gate), 2 usage or scenario error, 3 inconclusive, which the "
+    "gate forbids, 4 no or incomparable baseline, 5 wrong output, impossible result or failed case, 6 host unfit, "
+    "70 internal error in aiperf, 71 not enough memory for aiperf itself, 74 the output could not be written, "
     "77 everything skipped, 130 interrupted.",
 )
 
@@ -216,7 +216,7 @@ def _note_exit(path: str, code: int) -> None:
 
 def _answered() -> int:
     if 1 in open_closed():
-        print("aiperf: stdout is closed, so no answer could be written.\n  Redirect it: > /dev/null.", file=sys.stderr)
+        print("aiperf: stdout is closed, so nothing could be printed.\n  Redirect it: > /dev/null.", file=sys.stderr)
         return Exit.OUTPUT
     with guarded_streams() as streams:
         code = _outcome()
@@ -224,7 +224,7 @@ def _answered() -> int:
             return code
         if lost.errno == errno.EIO:
             return code or Exit.INTERRUPTED
-        print(f"aiperf: the answer could not be written: {lost.strerror}", file=sys.stderr)
+        print(f"aiperf: the output could not be written: {lost.strerror}", file=sys.stderr)
         return code or Exit.OUTPUT
 
 
@@ -276,7 +276,7 @@ def _unforeseen(error: Exception) -> int:
         return _trace(Exit.USAGE)
     # It may not happen again, so the traceback is printed without being asked for.
     traceback.print_exc()
-    print(f"aiperf: a fault of aiperf itself: {type(error).__name__}: {error}", file=sys.stderr)
+    print(f"aiperf: internal error: {type(error).__name__}: {error}", file=sys.stderr)
     return Exit.INTERNAL
 
 

@@ -17,7 +17,7 @@ def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new scenario.")],
     folder: Annotated[Path, typer.Option("--folder", help="Folder to write to.")] = Path("."),
     full: Annotated[
-        bool, typer.Option("--full", help="Write a workload: work and limits, reference, GPU sizes; not two functions.")
+        bool, typer.Option("--full", help="Write a workload with limits, reference and GPU sizes, not two functions.")
     ] = False,
 ) -> None:
     """Create a small working scenario and the two functions that it compares, to edit."""

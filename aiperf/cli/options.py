@@ -43,35 +43,37 @@ PrecisionOption = Annotated[
 ]
 BudgetOption = Annotated[
     str,
-    typer.Option(
-        "--budget", help="Time for the whole run, e.g. 10min; every case still gets its first look, however long."
-    ),
+    typer.Option("--budget", help="Time for the whole run, e.g. 10min; every case still gets its first look."),
 ]
-SeedOption = Annotated[int, typer.Option("--seed", help="Random seed of orders, inputs and offsets (recorded).")]
+SeedOption = Annotated[int, typer.Option("--seed", help="Random seed for orders, inputs and offsets (recorded).")]
 OnlyOption = Annotated[
     list[str],
     typer.Option(
         "--only",
         metavar="AXIS=VALUE[,VALUE]",
-        help="Of scenarios with this axis only cases of these values; repeatable.",
+        help="Only cases with these values of an axis; scenarios without it keep all cases. Repeatable.",
     ),
 ]
 ShardOption = Annotated[
     str, typer.Option("--shard", metavar="I/N", help="Run part I of N of the plan, e.g. one part per GPU or host.")
 ]
 EveryMetricOption = Annotated[bool, typer.Option("--all-metrics", help="Show every metric, not only the primary one.")]
-ResultsOption = Annotated[Path, typer.Option("--results", help="Folder of the stored runs.")]
+ResultsOption = Annotated[Path, typer.Option("--results", help="Folder for stored runs.")]
 PinOption = Annotated[
     str,
-    typer.Option("--pin", help="CPUs of both sides: auto (quiet ones, near the GPUs used), none, or a list like 0-3."),
+    typer.Option("--pin", help="CPUs for both sides: auto (idle ones near the GPUs in use), none, or a list like 0-3."),
 ]
 PeaksOption = Annotated[
-    bool, typer.Option("--peaks/--no-peaks", help="Measure peaks that are not stored for this host yet.")
+    bool,
+    typer.Option(
+        "--peaks/--no-peaks",
+        help="Measure the peaks not yet stored for this host; one that a case exceeds is always measured again.",
+    ),
 ]
 StrictOption = Annotated[
     bool | None,
     typer.Option(
-        "--strict/--no-strict", help="Invalid where something could not be checked and no reason is given (gate: on)."
+        "--strict/--no-strict", help="Invalid if something is not verified and no reason is given; default for gate."
     ),
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Hide progress.")]
@@ -82,13 +84,13 @@ ColumnsOption = Annotated[
     ),
 ]
 CostOption = Annotated[
-    str, typer.Option("--cost", metavar="FILE", help="YAML file of prices, like configs/cost/example.yaml.")
+    str, typer.Option("--cost", metavar="FILE", help="YAML file of prices, such as configs/cost/example.yaml.")
 ]
 ResumeOption = Annotated[
-    str, typer.Option("--resume", metavar="RUN|latest", help="Continue this run; alone: as it was begun.")
+    str, typer.Option("--resume", metavar="RUN|latest", help="Continue this run, by default with its original options.")
 ]
 TimeoutOption = Annotated[
-    str, typer.Option("--timeout", help="Longest that one phase of a side may take (set-up, warm-up, ...), e.g. 2min.")
+    str, typer.Option("--timeout", help="Time limit for one phase of a side (set-up, warm-up, ...), e.g. 2min.")
 ]
 
 
@@ -148,7 +150,7 @@ def with_format(*allowed: OutputFormat) -> Callable[[Command], Command]:
             Annotated[str, typer.Option("--format", metavar="|".join(forms), help="Output format.")],
             forms[0].value,
         ),
-        "as_json": (Annotated[bool, typer.Option("--json", help="JSON, for programs: --format json.")], False),
+        "as_json": (Annotated[bool, typer.Option("--json", help="Same as --format json.")], False),
     }
 
     def decorated(command: Command) -> Command:

@@ -118,7 +118,7 @@ def write_page(path: Path, page: str, form: OutputFormat, *, fresh: bool = False
         # Names that are not UTF-8 are written with replacements.
         write_whole(path, page.encode("utf-8", "replace"))
     except OSError as error:
-        raise usage(f"the page cannot be written ({error.strerror}).", "Give another --output.", str(path)) from None
+        raise usage(f"the page cannot be written ({error.strerror}).", "Choose another --output.", str(path)) from None
     sys.stdout.write(f"{json.dumps({'html': str(path)})}\n" if form is OutputFormat.json else f"{path}\n")
     for warning in warnings:
         print(warning, file=sys.stderr)

@@ -68,7 +68,9 @@ _Suite = Annotated[
 _Tools = Annotated[
     str, typer.Option("--with", metavar="TOOLS", help=f"Profilers: {','.join(NAMES)}; default: all that work here.")
 ]
-_Check = Annotated[bool, typer.Option("--check", help="Show what each profiler can do here and how to fix it.")]
+_Check = Annotated[
+    bool, typer.Option("--check", help="Show what each profiler can do here, and how to enable the others.")
+]
 _PrintCommands = Annotated[
     bool, typer.Option("--print-commands", help="Print the profiler commands without running them.")
 ]
@@ -81,7 +83,7 @@ _Ranges = Annotated[
     typer.Option(
         "--range",
         metavar="[DOMAIN@]NAME",
-        help="NVTX range to use as a side, by default of the domain aiperf or of none; repeatable.",
+        help="NVTX range to use as a side; without DOMAIN, in the domain aiperf or in none. Repeatable.",
     ),
 ]
 _Resume = Annotated[str, typer.Option("--resume", metavar="RUN", help="Continue this run; finished profiles are kept.")]
@@ -118,7 +120,7 @@ def profile(
         return
     sides = [parse_range(text) for text in ranges]
     if html and (imported or command):
-        raise usage("a page belongs to a run, and this makes none.", "Leave it out.", where="--html")
+        raise usage("works only for a run, and this creates none.", "Leave it out.", where="--html")
     if imported:
         read = import_reports([*imported, *map(Path, selectors)], found, ranges=sides)
         print_profiles([read], form, every_row=every_row)

@@ -19,8 +19,8 @@ _OPTIONS = {
             typer.Option(
                 "--metric",
                 metavar="PATTERN",
-                help="A number that both print, as 'tokens/s: ([0-9.]+)' or json:stats.tokens_per_s; the last match "
-                "counts; repeatable, the first is primary.",
+                help="A number that the programs print: 'tokens/s: ([0-9.]+)' or json:stats.tokens_per_s; the last "
+                "match counts. Repeatable; the first is primary.",
             ),
         ],
         [],
@@ -29,7 +29,7 @@ _OPTIONS = {
         Annotated[
             list[str],
             typer.Option(
-                "--better", metavar="higher|lower", help="Which is better of --metric: once, or once for each."
+                "--better", metavar="higher|lower", help="Better direction of --metric: one for all, or one for each."
             ),
         ],
         [],
@@ -37,21 +37,19 @@ _OPTIONS = {
     "range_": (
         Annotated[
             list[str],
-            typer.Option("--range", metavar="NAME", help="NVTX ranges of both whose time is compared too; repeatable."),
+            typer.Option("--range", metavar="NAME", help="NVTX range whose time is compared too; repeatable."),
         ],
         [],
     ),
     "clock": (
         Annotated[
             str,
-            typer.Option("--clock", metavar="wall|gpu", help="gpu: the time of their kernels, beside the wall time."),
+            typer.Option("--clock", metavar="wall|gpu", help="gpu: compare GPU kernel time, too."),
         ],
         "wall",
     ),
     "primary": (
-        Annotated[
-            str, typer.Option("--primary", metavar="NAME", help="The metric that the verdict is about, e.g. time.")
-        ],
+        Annotated[str, typer.Option("--primary", metavar="NAME", help="Metric that decides the verdict, e.g. time.")],
         "",
     ),
 }

@@ -33,7 +33,7 @@ def query(
             min=1, help=f"Maximum number of rows; default: all, {_TABLE_ROWS} in a table.", show_default=False
         ),
     ] = None,
-    timeout: Annotated[str, typer.Option("--timeout", help="Time for the query, e.g. 10min.")] = f"{SECONDS:g}s",
+    timeout: Annotated[str, typer.Option("--timeout", help="Time limit for the query, e.g. 10min.")] = f"{SECONDS:g}s",
     schema: Annotated[bool, typer.Option("--schema", help="List the views and their columns.")] = False,
 ) -> None:
     """Query stored runs with DuckDB SQL: views runs, cases, comparisons, samples, telemetry, profile_rows, ..."""
@@ -50,4 +50,4 @@ def query(
         for damaged in answer.damaged:
             print(damaged.sentence, file=sys.stderr)
     if more and limit is None:
-        print(f"the first {most} rows; --limit N shows more, --format csv all", file=sys.stderr)
+        print(f"only the first {most} rows are shown; --limit N shows more, --format csv all", file=sys.stderr)

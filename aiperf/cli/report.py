@@ -45,7 +45,7 @@ _WithProfiles = Annotated[
     bool, typer.Option("--profiles", help="Add profiler results below the table; csv and json print only these.")
 ]
 _Output = Annotated[
-    str, typer.Option("--output", metavar="PATH", help="File of the page; default: in the run's folder.")
+    str, typer.Option("--output", metavar="PATH", help="Output file of the page; default: in the run's folder.")
 ]
 _Cases = Annotated[
     list[str] | None, typer.Option("--case", metavar="ID", help="Show only this case in full on the page; repeatable.")
@@ -92,7 +92,7 @@ def report(
             print(warning, file=sys.stderr)
     else:
         same, planned = len(records) - len(differing), len(records) + lost
-        confirmed = f"recomputed from raw samples: {same} of {planned} cases the same"
+        confirmed = f"recomputed from raw samples: {same} of {planned} cases unchanged"
         confirmed += f", {lost} without a record" if lost else ""
         own = in_results(f"aiperf report {runs[0]}", results)
         print_run(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import resource
 
-MORE_RESOURCES = "Raise the limits of this process (ulimit -v, -u, -n; the memory of its control group), then repeat."
+MORE_RESOURCES = "Raise this process's limits (ulimit -v, -u, -n; the memory limit of its cgroup), then try again."
 _ERRNOS = (errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE)
 
 

@@ -57,15 +57,15 @@ def _go_on(name: str, *, results: Path) -> None:
     stored = parts_of_line(record.argv)[2]
     if _Again.active or not stored or record.command != command:
         resumable = record.command in ("run", "ab") and record.command != command
-        way = f"Type: aiperf {record.command} --resume {name}" if resumable else "Name what it is to measure, too."
-        what = f"{record.run} was begun by {f'aiperf {record.command}' if record.command else 'no command'}."
+        way = f"Type: aiperf {record.command} --resume {name}" if resumable else "Also name what to measure."
+        what = f"{record.run} was started by {f'aiperf {record.command}' if record.command else 'no command'}."
         raise usage(what, way, where="--resume")
     if record.cwd and os.path.isdir(record.cwd) and not os.path.samefile(record.cwd, "."):
         again = shlex.join(["aiperf", command, "--resume", str(run.folder.resolve())])
-        what = f"{record.run} was begun in {record.cwd}, and what was typed there may mean something else here."
+        what = f"{record.run} was started in {record.cwd}; its arguments may mean something else here."
         raise usage(what, f"Type: cd {shlex.quote(record.cwd)} && {again}", where="--resume")
     if record.withheld:
-        what = f"{record.run} was begun with a secret, which its record does not hold."
+        what = f"{record.run} was started with a secret, which is not recorded."
         raise usage(what, f"Type the whole command again, with --resume {name}.", where="--resume")
     _refuse_without_launcher(stored, typed, record, name)
     _Again.active = True
@@ -74,9 +74,9 @@ def _go_on(name: str, *, results: Path) -> None:
     except UserError as error:
         if record.cwd and os.path.isdir(record.cwd):
             raise
-        place = f"{record.cwd}, which is gone" if record.cwd else "a folder that its record does not name"
-        what = f"{record.run} was begun in {place}, by: {shlex.join(['aiperf', command, *stored])}"
-        raise UserError([*error.faults, Fault("--resume", what, "Go on in a folder with the same files.")]) from None
+        place = f"{record.cwd}, which no longer exists" if record.cwd else "a folder that its record does not name"
+        what = f"{record.run} was started in {place}, by: {shlex.join(['aiperf', command, *stored])}"
+        raise UserError([*error.faults, Fault("--resume", what, "Continue in a folder with the same files.")]) from None
     finally:
         _Again.active = False
 
@@ -92,7 +92,7 @@ def _refuse_without_launcher(stored: Sequence[str], typed: Sequence[str], record
         where = f"on {count} nodes" if count > 1 else "on the nodes of a job"
         again = f"Type: aiperf {record.command} --resume {name} --slurm -N {max(2, count)}"
         raise usage(
-            f"{record.run} was begun {where}.", f"{again}, or start it by the same launcher.", "--resume"
+            f"{record.run} was started {where}.", f"{again}, or start it with the same launcher.", "--resume"
         ) from None
 
 

@@ -44,7 +44,7 @@ def show(
         ),
     ],
     case: Annotated[
-        str, typer.Argument(metavar="[CASE]", help="Case of that run to explain; not needed where it has only one.")
+        str, typer.Argument(metavar="[CASE]", help="Case of that run to explain; not needed if it has only one.")
     ] = "",
     results: ResultsOption = DEFAULT_RESULTS,
 ) -> None:
@@ -56,8 +56,8 @@ def show(
         paths = find_subject(name, workloads=shipped_workloads())
     except UserError:
         if newest := next(reversed(entries(results, scenario=name).entries), None):
-            way = f"Type: {in_results(f'aiperf show {newest.run.run} {shlex.quote(name)}', results)}"
-            raise usage(f'"{name}" is not a scenario here; it was measured in a run.', way) from None
+            way = f"Show that run: {in_results(f'aiperf show {newest.run.run} {shlex.quote(name)}', results)}"
+            raise usage(f'"{name}" is not a scenario here, but a stored run measured it.', way) from None
         raise
     if not paths:
         print_in(form, workload_view(describe_workload(name, list_scenarios())))
@@ -90,10 +90,8 @@ def _show_case(form: OutputFormat, name: str, case: str, results: Path) -> None:
         print_in(form, cases_view(records, lambda case: in_results(f"aiperf show {name} {shlex.quote(case)}", results)))
         return
     else:
-        lost = f" {len(damaged)} damaged record(s) were passed over." if damaged else ""
-        raise usage(
-            f"{stored.folder} holds no case.{lost}", f"{in_results(f'aiperf report {name}', results)} shows it."
-        )
+        lost = f" {len(damaged)} damaged record(s) were ignored." if damaged else ""
+        raise usage(f"{stored.folder} has no case.{lost}", f"{in_results(f'aiperf report {name}', results)} shows it.")
     for problem in stored.warnings if case else damaged:
         print(problem.sentence, file=sys.stderr)
     # Found by case id, as the run's page does; aiperf report names what is damaged there.

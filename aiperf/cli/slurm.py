@@ -33,27 +33,36 @@ _FLAGS = ("--slurm", "--detach", "--requeue")
 _VALUED = ("-N", "--nodes", "--partition", "--time", "--account", "--gpus-per-node", "--slurm-file", "--collect")
 _GIVEN = ("nodes", "partition", "account", "gpus_per_node", "requeue")
 _OPTIONS: dict[str, tuple[Any, Any]] = {
-    "slurm": (Annotated[bool, typer.Option("--slurm", help="Run it as a Slurm job; inside one, on its nodes.")], False),
-    "nodes": (Annotated[int, typer.Option("--nodes", "-N", min=0, help="Slurm, Kubernetes: nodes.")], 0),
+    "slurm": (
+        Annotated[bool, typer.Option("--slurm", help="Run as a Slurm job; inside an allocation, on its nodes.")],
+        False,
+    ),
+    "nodes": (Annotated[int, typer.Option("--nodes", "-N", min=0, help="Slurm, Kubernetes: number of nodes.")], 0),
     "partition": (Annotated[str, typer.Option("--partition", help="Slurm: partition.")], ""),
     "time_limit": (Annotated[str, typer.Option("--time", help="Slurm, Kubernetes: time limit, e.g. 20min.")], ""),
     "account": (Annotated[str, typer.Option("--account", help="Slurm: account.")], ""),
     "gpus_per_node": (
-        Annotated[int, typer.Option("--gpus-per-node", min=0, help="Slurm, Kubernetes: GPUs of each node.")],
+        Annotated[int, typer.Option("--gpus-per-node", min=0, help="Slurm, Kubernetes: GPUs per node.")],
         0,
     ),
     "slurm_file": (
         Annotated[
-            str, typer.Option("--slurm-file", metavar="FILE", help="YAML of the same, with setup: and sbatch: lines.")
+            str,
+            typer.Option("--slurm-file", metavar="FILE", help="YAML file of these options, plus setup: and sbatch:."),
         ],
         "",
     ),
     "requeue": (
-        Annotated[bool, typer.Option("--requeue", help="Slurm: after a preemption the job may be queued again.")],
+        Annotated[bool, typer.Option("--requeue", help="Slurm: let the job be requeued after a preemption.")],
         False,
     ),
-    "detach": (Annotated[bool, typer.Option("--detach", help="Slurm: submit only.")], False),
-    "collect": (Annotated[str, typer.Option("--collect", metavar="JOB", help="Wait for a detached job.")], ""),
+    "detach": (Annotated[bool, typer.Option("--detach", help="Slurm: submit the job and return.")], False),
+    "collect": (
+        Annotated[
+            str, typer.Option("--collect", metavar="JOB", help="Slurm: wait for a detached job and print its table.")
+        ],
+        "",
+    ),
 }
 
 
@@ -77,8 +86,8 @@ def with_slurm(command: Command) -> Command:
             command(**given)
             return
         if given.get("dry_run") and not in_allocation():
-            what = "submits nothing, and what a run does depends on its nodes."
-            hint = "Leave --slurm out for the plan of this host, or type it inside an allocation."
+            what = "cannot be combined with --slurm: the plan depends on the nodes of the job."
+            hint = "Leave --slurm out to see the plan for this host, or run it inside an allocation."
             raise usage(what, hint, "--dry-run")
         raise typer.Exit(_elsewhere(asked, given["results"], spreads="launcher" in given, quiet=given["quiet"]))
 
@@ -97,7 +106,7 @@ def _asked(typed: dict[str, Any]) -> _SlurmAsked:
         if given or typed["detach"]:
             names = {"minutes": "time"}
             option = next((names.get(name, name.replace("_", "-")) for name in given), "detach")
-            raise usage("is an option of a job.", "Add --slurm or --kubernetes.", f"--{option}")
+            raise usage("applies only to a job.", "Add --slurm or --kubernetes.", f"--{option}")
         return _SlurmAsked(None, False, typed["collect"])
     file = typed["slurm_file"]
     base = read_job_file(Path(file), SlurmJob, "minutes", minutes) if file else SlurmJob()
@@ -113,7 +122,7 @@ def read_job_file(path: Path, kind: type[_Job], limit: str, whole: Callable[[flo
     defaults = kind()
     names = [field.name for field in fields(defaults) if field.name != limit] + ["time"]
     if not isinstance(said, dict) or (unknown := [key for key in said if key not in names]):
-        what = f"unknown key {unknown[0]}." if isinstance(said, dict) else "is no mapping."
+        what = f"unknown key {unknown[0]}." if isinstance(said, dict) else "is not a mapping."
         raise usage(what, f"Allowed: {', '.join(names)}.", str(path))
     if "time" in said:
         said[limit] = whole(time_of(f"{path}: time", str(said.pop("time"))))
@@ -136,7 +145,7 @@ def _elsewhere(asked: _SlurmAsked, results: Path, *, spreads: bool, quiet: bool)
     if asked.job is None:
         return _bring_home(Submitted(asked.collect, results), results, quiet=quiet)
     if asked.job.nodes > 1 and not spreads:
-        raise usage("takes one node.", "Leave -N out.", "--nodes")
+        raise usage("cannot be more than 1 for this command.", "Leave -N out.", "--nodes")
     held = nodes_held() if spreads and in_allocation() else 1
     wanted = replace(asked.job, nodes=asked.job.nodes or held or 1)
     before, name, more = parts_of_line(["aiperf", *without_slurm(sys.argv[1:])])
@@ -147,7 +156,7 @@ def _elsewhere(asked: _SlurmAsked, results: Path, *, spreads: bool, quiet: bool)
     job = submit(wanted, command, more, results, typed=typed)
     if asked.detach:
         again = in_results(f"aiperf {name} --collect {job.number}", results)
-        print(f"job {job.number} is submitted; collect its table with: {again}")
+        print(f"job {job.number} submitted; collect its table with: {again}")
         return Exit.OK
     try:
         return _bring_home(job, results, quiet=quiet)
@@ -195,17 +204,17 @@ def _bring_home(job: Submitted, results: Path, *, quiet: bool) -> int:
     try:
         require_space(job.stem.parent if job.stem.parent.is_dir() else results)
     except UserError:
-        print(f"when there is room, {way}", file=sys.stderr)
+        print(f"once there is space, {way}", file=sys.stderr)
         raise
     if not job.err.is_file():
         if state.word == "CANCELLED" and not run:
-            print(f"job {job.number} was cancelled before it began", file=sys.stderr)
+            print(f"job {job.number} was cancelled before it started", file=sys.stderr)
             return Exit.INTERRUPTED
         what = f"job {job.number} left nothing in {job.stem.parent}."
         if not state.word:
-            hint = "Look at its number, and name the folder of its results with --results."
-            raise usage(f"Slurm knows it no longer, and {what}", hint, "--collect")
-        raise usage(what, "Does every node see it? Choose a folder on a shared file system.", "--results")
+            hint = "Check the job number, and give its results folder with --results."
+            raise usage(f"Slurm no longer knows the job, and {what}", hint, "--collect")
+        raise usage(what, "Choose a folder on a file system that every node shares.", "--results")
     what = f"job {job.number} ended before its command: {state.word or 'unknown'}"
     print(f"{what}; {way}", file=sys.stderr)
     return Exit.INTERRUPTED

@@ -46,16 +46,16 @@ from aiperf.report.layout.formats import OutputFormat, print_in
 from aiperf.report.views.survey_table import batch_lines, history_view_of, plan_view_of, survey_rows, survey_view
 from aiperf.store.surveys import read_survey, read_surveys
 
-_Threshold = Annotated[str, typer.Option("--threshold", help="Deficit that matters, as a share: 3% or 0.03.")]
+_Threshold = Annotated[str, typer.Option("--threshold", help="Smallest deficit that matters: 3% or 0.03.")]
 _Groups = Annotated[
-    int, typer.Option("--groups", min=0, max=64, help="Try it on this host: so many groups stand for nodes.")
+    int, typer.Option("--groups", min=0, max=64, help="Try it on this host, with N groups of processes as nodes.")
 ]
 _Slow = Annotated[
     str,
     typer.Option(
         "--slow",
         metavar="NODES=SHARE",
-        help="Drill: slow these nodes (from 0) by a share: 3,6=0.1; 1-4=0.2 their link.",
+        help="Drill: slow down these nodes (numbered from 0) by a share, 3,6=0.1, or the link between two, 1-4=0.2.",
     ),
 ]
 
@@ -85,11 +85,11 @@ def survey(
     form: OutputFormat,
     stored: Annotated[str, typer.Option("--from", metavar="FILE", help="Judge a stored survey again.")] = "",
     history: Annotated[
-        bool, typer.Option("--history", help="Measure nothing: which node has become slower over the stored surveys.")
+        bool, typer.Option("--history", help="Measure nothing; show which nodes became slower over the stored surveys.")
     ] = False,
     plan: Annotated[
         int,
-        typer.Option("--plan", metavar="NODES", min=0, max=4096, help="Measure nothing: the time that so many take."),
+        typer.Option("--plan", metavar="NODES", min=0, max=4096, help="Measure nothing; estimate the time it takes."),
     ] = 0,
     html: HtmlOption = False,
     threshold_: _Threshold = "3%",
@@ -124,7 +124,7 @@ def survey(
     about = [f"{len(names)} nodes · deficits over {found.threshold:g} matter · {file}"]
     about += [f"drill: {found.drill}"] if found.drill else []
     about += [
-        f"{names[one.node]} was lost at {one.when}, in round {one.round}; its numbers are of before · {one.why}"
+        f"{names[one.node]} was lost at {one.when}, in round {one.round}; its readings are from before · {one.why}"
         for one in found.lost
     ]
     about += batch_lines(times_by_size(found.readings), len(found.nodes))
@@ -150,14 +150,14 @@ def _show_history(form: OutputFormat, results: Path, threshold: float) -> None:
 
 def _show_plan(form: OutputFormat, results: Path, nodes: int, stored: str) -> None:
     if nodes < 2:
-        raise usage("a survey compares nodes, and that is one.", "For example: --plan 64.", "--plan")
+        raise usage("a survey needs at least 2 nodes.", "For example: --plan 64.", "--plan")
     found, damaged = ([read_survey(Path(stored))], []) if stored else read_surveys(results, drills=True)
     timed = [one for one in found if one.seconds.keys() >= PLAN_SECONDS]
     if stored and not timed:
-        raise usage("it does not say what its parts took.", "Measure a new one with this version.", stored)
-    about = [f"no survey with its times is stored in {results}: measure a small one first, and these minutes are known"]
+        raise usage("it does not record how long its parts took.", "Measure a new one with this version.", stored)
+    about = [f"no survey with times is stored in {results}: measure a small one first to estimate the minutes"]
     if timed:
-        about = [f"by the seconds of the survey of {timed[-1].when}, which had {len(timed[-1].nodes)} nodes"]
+        about = [f"estimated from the survey of {timed[-1].when}, which had {len(timed[-1].nodes)} nodes"]
     sizes = [nodes, 2 * nodes, 4 * nodes]
     view = plan_view_of([survey_cost(size, timed[-1].seconds if timed else {}) for size in sizes], about=about)
     print_in(form, view, warnings=[each.sentence for each in damaged])

@@ -118,7 +118,7 @@ class EnergyMeter:
                 return Window(problem=problem)
             if now - began > seconds + 2 * _LONGEST_UPDATE_S:
                 slowest = min(zip(edges, self._counters, strict=True), key=lambda pair: pair[0].seconds)[1]
-                return Window(problem=f"{slowest.name} did not change for {_LONGEST_UPDATE_S:g} s and longer")
+                return Window(problem=f"{slowest.name} did not change for {_LONGEST_UPDATE_S:g} s or longer")
         busy = _busy_cpus(ticks, proc.cpu_times(self._root), self._clock() - began)
         return self._window(edges, busy, heat)
 

@@ -20,7 +20,7 @@ _JUDGED_S = 1.0
 _VOIDING = {
     "hw_thermal": ("thermal", "the GPU was too hot (hardware thermal slowdown)"),
     "sw_thermal": ("thermal", "the GPU was too hot (software thermal slowdown)"),
-    "hw_power_brake": ("power_brake", "the power supply asked the GPU to slow down"),
+    "hw_power_brake": ("power_brake", "the power supply made the GPU slow down"),
     "hw_slowdown": ("hw_slowdown", "the hardware slowed the GPU down"),
 }
 

@@ -55,7 +55,7 @@ def parse_cpus(text: str, *, allowed: Sequence[int] | None = None) -> tuple[int,
     if missing:
         raise _pin_error(
             f"CPU {format_cpus(missing)} is not among the CPUs this process may use ({format_cpus(usable)}).",
-            "Choose among those, or widen the affinity (taskset, cgroup, Slurm) first.",
+            "Choose from those, or widen the affinity (taskset, cgroup, Slurm) first.",
         )
     return cpus
 

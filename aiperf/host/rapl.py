@@ -76,10 +76,10 @@ def _why_not(path: Path) -> str:
     try:
         path.read_text(encoding="ascii")
     except PermissionError:
-        return f"{path} may be read by root only (Linux closed it to users because of CVE-2020-8694)"
+        return f"{path} can be read only by root (Linux closed it to users because of CVE-2020-8694)"
     except (OSError, UnicodeDecodeError) as error:
         return f"{path} cannot be read: {error}"
-    return f"{path} holds no number"
+    return f"{path} does not contain a number"
 
 
 def _limit(zone: Path) -> float | None:

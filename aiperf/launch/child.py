@@ -261,7 +261,7 @@ class Child(GroupLeader):
                 self._sent = signal.SIGKILL
                 kill_family((self.pid,), markers=self._markers)
             if not self._sleep_until_over(_KILL_WAIT_S):
-                raise AiperfError(f"process {self.pid} does not die: the kernel holds it (uninterruptible sleep)")
+                raise AiperfError(f"process {self.pid} cannot be killed: the kernel holds it in uninterruptible sleep")
             self._reap(time.perf_counter())
         if self._markers:
             self.stragglers += kill_family((), markers=self._markers) + orphans.sweep()

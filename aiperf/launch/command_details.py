@@ -156,4 +156,4 @@ def crowded(name: str, runs: Sequence[Run]) -> Incident | None:
     share = sum(run.queued_s for run in runs) / max(sum(run.total_s for run in runs), 1e-9)
     if share <= _FOREIGN_SHARE:
         return None
-    return Incident("foreign_cpu", name, f"waited {100 * share:.0f} % of its time for a core that others used")
+    return Incident("foreign_cpu", name, f"waited {100 * share:.0f} % of its time for a core that other programs used")

@@ -31,7 +31,7 @@ _LEAST_SHARE = 0.9
 """Share of the time that a program has to be running: the rest is aiperf's work of starting it again."""
 _LOOK_S = 0.05
 _PREPARED = "it is prepared before each run, and its energy is read over runs back to back"
-_UNDECLARED = "it opens a GPU, and the case does not say so (needs: gpus), so no GPU's counter was read"
+_UNDECLARED = "it opens a GPU, but the case does not declare one (needs: gpus), so no GPU counter was read"
 
 
 def measure_program_energy(

@@ -151,7 +151,7 @@ class _WorkerWindows:
         windows.mark(None)
         pace[name] = seconds / iterations
         if not window.problem and began + busy < window.ended:
-            account.problem = account.problem or "an iteration became so much faster that its run ended too early"
+            account.problem = account.problem or "an iteration became so much faster that its run ended too soon"
         elif account.keep(window):
             account.iterations += iterations
             account.run_seconds += seconds

@@ -160,7 +160,7 @@ class Gang:
         listener: socket.socket | None = None
         port = 0
         if self.plan.nodes > 1 and (self.plan.cluster is None or len(self.plan.cluster) < self.plan.nodes):
-            raise self._refused(f"{self.plan.nodes} nodes are not at hand")
+            raise self._refused(f"{self.plan.nodes} nodes are not available")
         if self.plan.ranks > 1:
             listener = socket.create_server((self._store, 0), backlog=128)
             port = listener.getsockname()[1]
@@ -252,7 +252,7 @@ class Gang:
         replies = self.collect(type(request), limit=limit)
         for rank, reply in zip(self._ranks, replies, strict=True):
             if fault := reply.fault(request):
-                raise self._failed(rank, request.phase, "protocol", f"its reply cannot be right: {fault}")
+                raise self._failed(rank, request.phase, "protocol", f"its reply is invalid: {fault}")
         return replies
 
     def ask(self, ranks: Sequence[int], request: WorkerRequest[R], *, limit: float) -> list[R]:
@@ -344,10 +344,10 @@ class Gang:
 
     def _died(self, rank: Rank, phase: str) -> LaunchFailed:
         if rank.child.wait(1.0) is None:
-            return self._failed(rank, phase, "protocol", "closed its pipe to aiperf without ending")
+            return self._failed(rank, phase, "protocol", "closed its pipe to aiperf without exiting")
         kind, message = rank.child.classify()
         if kind == "error":
-            kind, message = "crash", f"ended by itself with {message}"
+            kind, message = "crash", f"exited on its own with {message}"
         return self._failed(rank, phase, "dead_rank" if self.plan.ranks > 1 else kind, message)
 
     def _garbage(self, rank: Rank, phase: str, why: str) -> LaunchFailed:

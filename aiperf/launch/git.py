@@ -101,9 +101,9 @@ def repo_of(path: Path) -> Path:
         return Path(git(folder, "rev-parse", "--show-toplevel").rstrip("\n"))
     except CheckoutFailed as error:
         if not any((parent / ".git").exists() for parent in (folder.absolute(), *folder.absolute().parents)):
-            hint = "Put it under git (git init, git commit), or name no commit."
+            hint = "Put it under git (git init, git commit), or leave the commit out."
             raise usage("is not in a git repository, so it has no other commit.", hint, str(path)) from None
-        hint = "Leave ref out, or let git work there."
+        hint = "Leave ref out, or make git work there."
         raise usage(f"git cannot find its repository: {error.tail or error}.", hint, str(path)) from None
 
 
@@ -178,7 +178,7 @@ def _refuse_dirty_submodules(repo: Path) -> None:
     for line in git(repo, "status", "--porcelain=v2", "-z").split("\0"):
         fields = line.split(" ", 8)
         if len(fields) == 9 and fields[2].startswith("S") and fields[2][2] == "M":
-            raise CheckoutFailed(f"the submodule {fields[8]} has changes that are not committed: commit them there")
+            raise CheckoutFailed(f"the submodule {fields[8]} has uncommitted changes: commit them there")
 
 
 def _commits(repo: Path, ref: str) -> int:

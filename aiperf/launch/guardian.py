@@ -116,7 +116,7 @@ class Guardian:
             ready = select.select([words], [], [], _START_S)[0] and words.read(1)
         if not ready:
             process.kill()
-            raise OSError(f"it gave no sign of life within {_START_S:g} s (exit status {process.wait()})")
+            raise OSError(f"it did not respond within {_START_S:g} s (exit status {process.wait()})")
 
     def _close_pipe(self) -> None:
         if self._pipe >= 0:

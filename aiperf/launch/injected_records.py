@@ -114,7 +114,7 @@ def read_gpu_work(folder: Path) -> GpuWork:
     if work.problems:
         raise NoValue(f"its GPU time is not known: {work.problems[0]}")
     if not work.processes:
-        raise NoValue("it used no GPU: none of its processes came to load the CUDA driver")
+        raise NoValue("it used no GPU: none of its processes loaded the CUDA driver")
     if work.errors:
         raise BadLaunch(f"a launch failed: {'; '.join(_error(*one) for one in work.errors)}")
     if not work.kernels:
@@ -205,4 +205,4 @@ def _add_process(work: GpuWork, lines: list[list[str]]) -> None:
 
 def _error(count: int, code: int, call: str) -> str:
     times = "" if count == 1 else f" {count} times"
-    return f"{call} gave error {code}{f' ({_CODES[code]})' if code in _CODES else ''}{times}"
+    return f"{call} returned error {code}{f' ({_CODES[code]})' if code in _CODES else ''}{times}"

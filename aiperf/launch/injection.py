@@ -59,7 +59,7 @@ def injected_variables(case: Case, side: Side, folder: Path, *, env: Mapping[str
         found[_NVTX_VARIABLE] = str(library("nvtx_ranges"))
     for name in (_GPU_VARIABLE, _NVTX_VARIABLE):
         if name in found and env.get(name):
-            raise InjectionMissing(f"{name} is set already, to {env[name]}: unset it, or ask for no such metric")
+            raise InjectionMissing(f"{name} is already set to {env[name]}: unset it, or leave these metrics out")
     if found:
         folder.mkdir(parents=True, exist_ok=True)
         found[RECORDS_VARIABLE] = str(folder)
@@ -76,7 +76,7 @@ def library(name: str) -> Path:
     if target.is_file():
         return target
     if compiler is None:
-        raise InjectionMissing("no C compiler was found (cc, gcc or clang on PATH, or CC), which looks into programs")
+        raise InjectionMissing("no C compiler was found (cc, gcc or clang on PATH, or CC), which these metrics need")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent) as folder:
@@ -103,8 +103,8 @@ def cupti_places() -> tuple[Path, ...]:
         found = dict.fromkeys([Path(named), *found])
     if not found:
         raise InjectionMissing(
-            "libcupti was not found, which times kernels: it comes with the CUDA toolkit (extras/CUPTI/lib64) and with "
-            f"the wheel nvidia-cuda-cupti; name its path in {_CUPTI_VARIABLE}"
+            "libcupti, which times kernels, was not found: it comes with the CUDA toolkit (extras/CUPTI/lib64) and the "
+            f"wheel nvidia-cuda-cupti; set {_CUPTI_VARIABLE} to its path"
         )
     return tuple(found)
 

@@ -172,10 +172,10 @@ class Launcher:
 
     def _take(self, timeout: float | None) -> None:
         if timeout is not None and not select.select([self.fileno()], [], [], timeout)[0]:
-            raise LauncherLost(f"the process that starts programs gave no sign of life within {timeout:g} s")
+            raise LauncherLost(f"the process that starts programs did not respond within {timeout:g} s")
         piece = os.read(self.fileno(), 1 << 20)
         if not piece:
-            raise LauncherLost("the process that starts programs was ended by something else")
+            raise LauncherLost("the process that starts programs was killed from outside")
         self._buffer += piece
 
     def _send(self, text: str) -> None:
@@ -183,7 +183,7 @@ class Launcher:
         try:
             self._running().stdin.write(b"%d\n" % len(payload) + payload)  # type: ignore[union-attr]
         except OSError as error:
-            raise LauncherLost(f"the process that starts programs does not listen: {error.strerror}") from error
+            raise LauncherLost(f"the process that starts programs cannot be reached: {error.strerror}") from error
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:
@@ -260,7 +260,8 @@ class Program(GroupLeader):
             self.signal_group(signal.SIGKILL)
             try:
                 if self.wait(_KILL_WAIT_S) is None:
-                    raise AiperfError(f"process {self.pid} does not die: the kernel holds it (uninterruptible sleep)")
+                    what = f"process {self.pid} cannot be killed"
+                    raise AiperfError(f"{what}: the kernel holds it in uninterruptible sleep")
             except LauncherLost:
                 return None
         return self.ended

@@ -61,7 +61,7 @@ def read_values(metrics: Sequence[ProgramMetric], out: bytes, err: bytes) -> dic
         if metric.name not in found:
             said = f'its last line is "{words}"' if (words := _last_words(out, err)) else "it printed nothing"
             raise NoValue(
-                f"it printed no line for the metric {metric.name}: {_wanted(metric)} was expected, and {said}"
+                f"it printed no line for the metric {metric.name}: {_wanted(metric)} was expected, but {said}"
             )
     return {metric.name: _number(metric, found[metric.name]) for metric in asked}
 
@@ -154,5 +154,5 @@ def _number(metric: ProgramMetric, text: str) -> float:
     except ValueError:
         raise NoValue(f'"{text}", printed for the metric {metric.name}, is not a number ({_wanted(metric)})') from None
     if not (math.isfinite(value) and value > 0):
-        raise NoValue(f"{metric.name} is {text}: only numbers above 0 have a ratio")
+        raise NoValue(f"{metric.name} is {text}: a ratio needs numbers above 0")
     return value

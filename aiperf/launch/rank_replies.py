@@ -160,15 +160,13 @@ def unequal(case: Case, runs: Mapping[str, SideRun], wide: Mapping[str, Sequence
             yield CheckResult(False, f"{name}, steps in a row", fault, kind="left_out", sides=(name,))
         quiet = (reply.unannounced for reply in replies)
         if found := [(count, each.steps, output) for each in quiet for output, count in each.left.items() if count]:
-            fault = "{}: {} of {} steps that nothing announced left {} as it was before the step".format(
-                name, *found[0]
-            )
-            yield CheckResult(False, f"{name}, steps in a row", fault, kind="left_out", sides=(name,))
+            fault = "{}: {} of {} unannounced steps left {} as it was before the step".format(name, *found[0])
+            yield CheckResult(False, f"{name}, unannounced steps", fault, kind="left_out", sides=(name,))
     for other in others:
         given = wide.get(first, ()), wide.get(other, ())
         for place, fault in unannounced_fault(*given, case.check, names=(first, other)):
             name = (first, other)[place]
-            yield CheckResult(False, f"{name}, inputs that change", fault, kind="left_out", sides=(name,))
+            yield CheckResult(False, f"{name}, unannounced steps", fault, kind="left_out", sides=(name,))
         # Sides that differ by design may differ in the range of numbers that they bear, too.
         by_design = case.check.kind == "named" or case.check.reason
         fault = (

@@ -150,11 +150,11 @@ class SchedulingWatch:
                     former.restore(thread)
                     with suppress(OSError):
                         was[thread] = Scheduling.of(thread)  # what the kernel did not change back is told once
-                    detail = f"{after} changed how {side} is scheduled, which was stopped: from {former} to {now}"
+                    detail = f"{after} changed how {side} is scheduled while it was stopped: from {former} to {now}"
                     self._accuse(after, side, detail)
             for pid, bounds in [*_each(self._bounds[side], Bounds.of)]:
                 if (known := self._bounds[side][pid]) != bounds:
-                    detail = f"{after} changed {known.restore(pid, bounds)} of {side}, which was stopped"
+                    detail = f"{after} changed {known.restore(pid, bounds)} of {side} while it was stopped"
                     with suppress(OSError):
                         self._bounds[side][pid] = Bounds.of(pid)
                     self._accuse(after, side, detail)
@@ -180,15 +180,13 @@ def apart(threads: Sequence[Scheduling], own: Scheduling, given: Collection[int]
     late = [t for t in threads if t.policy == own.policy and "" not in (t.slack_ns, own.slack_ns)]
     late = [t for t in late if t.slack_ns != own.slack_ns]
     if other:
-        found["priority"] = f"threads of it run at {other[0]}, and not at {own}"
+        found["priority"] = f"some of its threads run at {other[0]}, not at {own}"
     if given and (left := frozenset[int]().union(*(t.cpus for t in threads)).difference(given)):
         found["left_cpus"] = (
-            f"threads of it may run on CPU {format_cpus(sorted(left))}, and not only on those given to it"
+            f"some of its threads may run on CPU {format_cpus(sorted(left))}, beyond those assigned to it"
         )
     if late:
-        found["timer_slack"] = (
-            f"timers of it may come {late[0].slack_ns} ns late, and not {own.slack_ns} as aiperf's own"
-        )
+        found["timer_slack"] = f"its timers may fire {late[0].slack_ns} ns late, those of aiperf {own.slack_ns} ns"
     return found
 
 

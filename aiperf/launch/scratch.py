@@ -33,7 +33,7 @@ def scratch_area() -> Path:
     area = Path(os.environ.get("AIPERF_SCRATCH") or tempfile.gettempdir()).absolute()
     if "\n" in str(area):
         hint = "Set AIPERF_SCRATCH to a folder without one in its name."
-        raise usage("the path of the scratch folder has a line break in it.", hint, "AIPERF_SCRATCH")
+        raise usage("the path of the scratch folder contains a line break.", hint, "AIPERF_SCRATCH")
     return area
 
 
@@ -65,9 +65,9 @@ class Scratch:
         try:
             self.path.mkdir(mode=0o700)
         except OSError as error:
-            what = f"no scratch folder can be made here: {error.strerror}."
+            what = f"no scratch folder can be created here: {error.strerror}."
             where = str(self.path.parent)
-            raise usage(what, "Set AIPERF_SCRATCH to a folder that can be written.", where) from None
+            raise usage(what, "Set AIPERF_SCRATCH to a writable folder.", where) from None
         self._lock = _locked(self.path)
         return self.path
 

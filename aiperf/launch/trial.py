@@ -62,7 +62,7 @@ class Trial:
         if self.prepared:
             return f"{self.side} is prepared before each run"
         if self.own_clock:
-            return f"{self.side} gives a metric of its own, which sleep would change"
+            return f"{self.side} reports its own metric, which pausing would change"
         if self.gpu:
             return f"{self.side} opens a GPU"
         if self.io_bytes > IO_BYTES:
@@ -70,9 +70,9 @@ class Trial:
         if self.busy > _BUSY_MOST:
             return f"{self.side} keeps {self.busy:.1f} cores busy"
         if self.wall_s > _SHORT_S and self.busy < _BUSY_LEAST:
-            return f"{self.side} computes in only {100 * self.busy:.0f} % of its time"
+            return f"{self.side} computes only {100 * self.busy:.0f} % of its time"
         if self.system_s > _SYSTEM_MOST * self.cpu_s:
-            return f"{self.side} leaves {100 * self.system_s / self.cpu_s:.0f} % of its CPU time to the kernel"
+            return f"{self.side} spends {100 * self.system_s / self.cpu_s:.0f} % of its CPU time in the kernel"
         return ""
 
 

@@ -17,7 +17,7 @@ _MOVED = 4.0
 sum, where the move is one of the inputs alone."""
 _VARIED_RTOL = 0.15
 """That of the coarsest type: a side that minds inputs which were varied is closer, one that does not far away."""
-_REMEDY = 'where they never have others, say so, fixed_inputs="...", in the Workload'
+_REMEDY = 'if they never have others, say so with fixed_inputs="..." in the Workload'
 _SHARE = 0.01
 """Of the elements that were looked at, which must be wrong: of quantised numbers a few may fall to another side."""
 
@@ -32,7 +32,7 @@ def wide_fault(base: Sequence[WideReply], other: Sequence[WideReply], check: Che
                 continue
             if want.worst == "finite" != output.worst:
                 first = f"where {names[0]}'s are finite"
-                return f"{names[1]}: {name} holds values that are not finite on large inputs, {first}"
+                return f"{names[1]}: {name} has non-finite values on large inputs, {first}"
             same = theirs.inputs == ours.inputs
             if same and (fault := _apart(name, theirs, ours, check, rtol=RTOL.get(want.dtype))):
                 return f"{names[1]}: {name} differs from {names[0]}'s on large inputs, {fault}"
@@ -64,21 +64,19 @@ def unannounced_fault(
     for pair in ((a.unannounced, b.unannounced) for a, b in zip(base, other, strict=False)):
         for place, (own, theirs) in enumerate((pair, pair[::-1])):
             for name in own.read if theirs.steps and not theirs.read else ():
-                yield place, f"{names[place]}: {name} was another one before outputs() was called, which finishes it"
+                yield place, f"{names[place]}: outputs() changed {name}: it finishes work of the step"
             if not own.inputs or theirs.inputs != own.inputs:
                 continue
             stale = (n for n, count in own.still.items() if count and not theirs.still.get(n) and _moved(n, theirs))
             for name in stale:
-                what = f"{own.still[name]} of {own.steps} steps left {name} as it was though the inputs had changed"
-                yield place, f"{names[place]}: {what}, without a call of the side"
+                count = f"{own.still[name]} of {own.steps} unannounced steps"
+                yield place, f"{names[place]}: {count} left {name} as it was, although inputs changed"
         theirs, own = pair
         if theirs.inputs == own.inputs and not (check.reason or check.kind == "named"):
             for name, want in theirs.new.items():
                 if fault := _far(want, own.new.get(name, ()), check, rtol=_VARIED_RTOL):
-                    yield (
-                        1,
-                        f"{names[1]}: {name} differs from {names[0]}'s on inputs that changed without a call, {fault}",
-                    )
+                    what = f"{name} differs from {names[0]}'s on unannounced new inputs"
+                    yield 1, f"{names[1]}: {what}, {fault}"
 
 
 def _moved(name: str, answer: UnannouncedAnswer) -> bool:

@@ -125,7 +125,7 @@ class Worktrees:
         named = sha[:12] if sha.startswith(ref) else f"{ref} ({sha[:12]})"
         progress(f"copying the working tree of {repo}" if ref == WORKING_TREE else f"checking out {named} of {repo}")
         if ref == "HEAD" and git(repo, "status", "--porcelain", "--untracked-files=no"):
-            progress(f"changes in {repo} that are not committed are not in HEAD; {WORKING_TREE} has them")
+            progress(f"uncommitted changes in {repo} are not in HEAD; use {WORKING_TREE} to include them")
         folder.parent.mkdir(mode=0o700)
         self._add(repo, sha, folder)
         self._add_submodules(repo, folder)
@@ -139,7 +139,7 @@ class Worktrees:
     def _area(self, repo: Path) -> Path:
         """The folder of this run's checkouts, made when the first one is asked for."""
         if scratch_area().resolve().is_relative_to(repo.resolve()):
-            what = "checkouts must not lie inside the repository that they are of."
+            what = "checkouts must not be inside their own repository."
             raise usage(what, "Set AIPERF_SCRATCH to a folder outside it.", str(scratch_area()))
         if self._root is None:
             root = Scratch(self._guardian, _WHAT)
@@ -195,7 +195,7 @@ def _copy_untracked(repo: Path, folder: Path, extra: Untracked, progress: Note) 
     """Copy what is not committed and not ignored; links stay links. Says what it copied and what it passed over."""
     if extra.size > _MOST_UNTRACKED:
         what = f"{repo} holds {format_bytes(extra.size)} of untracked files that git does not ignore"
-        raise CheckoutFailed(f"{what}: name what is not code in .gitignore")
+        raise CheckoutFailed(f"{what}: list what is not code in .gitignore")
     for name in extra.files:
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -204,7 +204,7 @@ def _copy_untracked(repo: Path, folder: Path, extra: Untracked, progress: Note) 
     if extra.files:
         progress(f"untracked files copied into it: {len(extra.files)} ({format_bytes(extra.size)})")
     for name in extra.passed_over:
-        progress(f"{name} is a repository of its own inside {repo}: not copied")
+        progress(f"{name} is a separate repository inside {repo}: not copied")
 
 
 def _forget_dead(repo: Path) -> None:

@@ -110,7 +110,7 @@ def _side(scenario: Scenario, spec: SideSpec, point: Mapping[str, Any], *, on_gp
     ranks = next((layer.ranks for layer in reversed(layers) if layer.ranks is not None), nodes)
     if ranks % nodes:
         what = f"{spec.name} cannot spread ranks: {ranks} evenly over nodes: {nodes}."
-        raise usage(what, "Write a multiple of nodes.", str(scenario.path))
+        raise usage(what, "Make ranks a multiple of nodes.", str(scenario.path))
     return Side(
         name=spec.name,
         workload=spec.workload,

@@ -60,8 +60,8 @@ def _faults(document: Document) -> list[Fault]:
     for key in _TEXTS:
         value = data.get(key)
         if not isinstance(value, str) or not value.strip() or not value.isprintable():
-            hint = "A price is worth what is known of where it comes from."
-            faults.append(document.fault((key,), f"{key} is missing or not a text.", hint))
+            hint = "Write the currency, e.g. USD, and where the prices come from."
+            faults.append(document.fault((key,), f"{key} is missing or not text.", hint))
     if isinstance(data.get("currency"), str) and len(data["currency"]) > _MOST_CURRENCY:
         faults.append(
             document.fault(("currency",), f'currency: "{data["currency"]}" is too long.', "For example: USD.")
@@ -73,7 +73,7 @@ def _faults(document: Document) -> list[Fault]:
         if key in data and not _is_price(data[key]):
             faults.append(document.fault((key,), f'{key}: "{str(data[key])[:40]}" is not a number of 0 or above.'))
     if not any(key in data for key in _PRICES):
-        faults.append(document.fault((), "holds no price.", f"Give at least one of {', '.join(_PRICES)}."))
+        faults.append(document.fault((), "has no price.", f"Give at least one of {', '.join(_PRICES)}."))
     return faults
 
 

@@ -157,7 +157,7 @@ class _GateReader(KeyReader):
     def _patterns(self, at: KeyPath, value: Any) -> tuple[str, ...]:
         if not isinstance(value, list) or not all(isinstance(pattern, str) for pattern in value):
             what = f"ignore: {shown(value)} is not a list of patterns."
-            self.fault(at, what, 'For example: ignore: ["*.md", "docs/*"]; [] measures whatever changed.')
+            self.fault(at, what, 'For example: ignore: ["*.md", "docs/*"]; [] measures after any change.')
             return ()
         return tuple(value)
 

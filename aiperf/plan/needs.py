@@ -75,7 +75,7 @@ def _count(number: int, noun: str) -> str:
 
 def _nodes(ask: _Ask) -> Iterator[Unmet]:
     if ask.nodes > ask.has_nodes:
-        yield f"needs {ask.nodes} nodes, this run has {ask.has_nodes}", f"run it with --slurm -N {ask.nodes}"
+        yield f"needs {ask.nodes} nodes, but this run has {ask.has_nodes}", f"run it with --slurm -N {ask.nodes}"
 
 
 def _gpus(ask: _Ask) -> Iterator[Unmet]:
@@ -84,7 +84,7 @@ def _gpus(ask: _Ask) -> Iterator[Unmet]:
         return
     problem = f" ({ask.host.gpu_problem})" if ask.host.gpu_problem and not has else ""
     wanted = _count(ask.needs.gpus, "GPU")
-    yield f"needs {wanted}, this host has {has}{problem}", f"run it on a host with {wanted}"
+    yield f"needs {wanted}, but this host has {has}{problem}", f"run it on a host with {wanted}"
 
 
 def _gang(ask: _Ask) -> Iterator[Unmet]:
@@ -92,11 +92,11 @@ def _gang(ask: _Ask) -> Iterator[Unmet]:
     has, cpus = len(ask.host.gpus), len(ask.host.cpus)
     on_gpus = ask.needs.gpus > 0 and ask.ranks > 1
     if on_gpus and ask.ranks > has and ask.needs.gpus <= has:
-        yield f"{ask.ranks} ranks need a GPU each, this host has {has}", f"run it on a host with {ask.ranks} GPUs"
+        yield f"{ask.ranks} ranks need a GPU each, but this host has {has}", f"run it on a host with {ask.ranks} GPUs"
     wanted = max(ask.needs.ranks, 0 if on_gpus else ask.ranks)
     if wanted > 1 and wanted > cpus:
         yield (
-            f"{wanted} ranks need a CPU each, this host gives {cpus}",
+            f"{wanted} ranks need a CPU each, but aiperf may use {cpus}",
             f"run it where aiperf may use {wanted} CPUs, or lower ranks",
         )
 
@@ -109,7 +109,7 @@ def _capability(ask: _Ask) -> Iterator[Unmet]:
     if len(fitting) < max(1, ask.needs.gpus):
         seen = ", ".join(sorted({f"{g.name} has {g.compute_capability or 'an unknown one'}" for g in ask.host.gpus}))
         yield (
-            f"needs compute capability {specifier}, {seen}",
+            f"needs compute capability {specifier}, but {seen}",
             f"run it on a GPU of compute capability {specifier}",
         )
 
@@ -122,8 +122,8 @@ def _gpu_memory(ask: _Ask) -> Iterator[Unmet]:
     offered = free[min(max(1, ask.needs.gpus), len(free)) - 1]
     if offered < ask.needs.gpu_memory:
         yield (
-            f"needs {format_bytes(ask.needs.gpu_memory)} of free GPU memory, {format_bytes(offered)} is free",
-            "free the GPU of other processes, or run it on a larger one",
+            f"needs {format_bytes(ask.needs.gpu_memory)} of free GPU memory, but {format_bytes(offered)} is free",
+            "stop other processes on the GPU, or run it on a larger one",
         )
 
 
@@ -131,16 +131,16 @@ def _peer(ask: _Ask) -> Iterator[Unmet]:
     if not ask.needs.peer_access or ask.host.peer_access:
         return
     if len(ask.host.gpus) < 2:
-        yield "needs peer access between two GPUs, this host has fewer than two", "run it on a host with 2 GPUs"
+        yield "needs peer access between two GPUs, but this host has fewer", "run it on a host with 2 GPUs"
     elif ask.host.peer_access is None:
         yield (
-            "needs peer access between GPUs, and this host does not show whether it has it",
-            "look at nvidia-smi topo -p2p r",
+            "needs peer access between GPUs, which this host does not report",
+            "check it with nvidia-smi topo -p2p r",
         )
     else:
         yield (
-            "needs peer access between GPUs, this host does not allow it",
-            "run it on a host with NVLink or PCIe peers",
+            "needs peer access between GPUs, which this host does not allow",
+            "run it on a host whose GPUs are NVLink or PCIe peers",
         )
 
 
@@ -156,7 +156,7 @@ def _libraries(ask: _Ask) -> Iterator[Unmet]:
         yield reason, ""
     for name, (specifier, version) in asked.items():
         if version is not None and specifier and not _fits(version, specifier):
-            yield f"needs {name} {specifier}, {version} is installed", install_command(name, specifier)
+            yield f"needs {name} {specifier}, but {version} is installed", install_command(name, specifier)
 
 
 def _programs(ask: _Ask) -> Iterator[Unmet]:
@@ -169,15 +169,15 @@ def _cpus(ask: _Ask) -> Iterator[Unmet]:
     has = len(ask.host.cpus)
     if has < ask.needs.cpus:
         wanted = _count(ask.needs.cpus, "CPU")
-        yield f"needs {wanted}, aiperf may use {has}", f"run it where aiperf may use {wanted}"
+        yield f"needs {wanted}, but aiperf may use {has}", f"run it where aiperf may use {wanted}"
 
 
 def _memory(ask: _Ask) -> Iterator[Unmet]:
     wanted, free = ask.needs.memory, ask.host.memory_available
     if free < wanted:
         yield (
-            f"needs {format_bytes(wanted)} of free memory, {format_bytes(free)} is free",
-            "free memory, or lower sizes",
+            f"needs {format_bytes(wanted)} of free memory, but {format_bytes(free)} is free",
+            "free some memory, or reduce the sizes",
         )
 
 
@@ -188,18 +188,19 @@ def _disk(ask: _Ask) -> Iterator[Unmet]:
     try:
         free = shutil.disk_usage(folder).free
     except OSError as error:
-        yield f"needs disk space, {folder} cannot be asked: {error.strerror}", "choose another results folder"
+        yield f"needs disk space, but {folder} cannot be checked: {error.strerror}", "choose another results folder"
         return
     if free < ask.needs.disk:
         wanted = format_bytes(ask.needs.disk)
-        yield f"needs {wanted} of free disk, {folder} has {format_bytes(free)}", "free space, or put results elsewhere"
+        has = format_bytes(free)
+        yield f"needs {wanted} of free disk, but {folder} has {has}", "free some space, or move the results"
 
 
 def _rights(ask: _Ask) -> Iterator[Unmet]:
     if ask.needs.root and not ask.host.root:
-        yield "needs the superuser's rights", "run aiperf as root, where you may"
+        yield "needs root privileges", "run aiperf as root, if you are allowed to"
     if ask.needs.compiler and not ask.host.compiler:
-        yield "needs a C++ compiler, none is on PATH", "install one, e.g. g++"
+        yield "needs a C++ compiler, but none is on PATH", "install one, e.g. g++"
 
 
 def _fits(version: str, specifier: str) -> bool:

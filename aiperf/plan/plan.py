@@ -90,7 +90,7 @@ def narrow(scenarios: Sequence[Scenario], host: HostFacts, only: Mapping[str, st
             head, known = f"none of the {len(axes)} scenarios has a case with {axis}=", allowed(sorted(values))
             faults += [Fault("--only", f"{head}{one}; allowed: {known}.") for one in wanted[axis] if one not in values]
         lacking = [name for name, own in having.items() if not own.intersection(wanted[axis])]
-        notes += _said(f"--only {axis}={text}: kept whole, without that axis", [n for n in axes if n not in having])
+        notes += _said(f"--only {axis}={text}: all cases kept, without that axis", [n for n in axes if n not in having])
         notes += _said(f"--only {axis}={text}: left out, without that value", lacking)
         axes = {name: own for name, own in axes.items() if name not in lacking}
     if not axes and not faults:
@@ -134,8 +134,8 @@ def make_plan(
     seen: dict[str, Path] = {}
     for scenario in scenarios:
         if seen.setdefault(scenario.name, scenario.path) != scenario.path:
-            what = f"two scenarios are called {scenario.name}: {seen[scenario.name]} and {scenario.path}."
-            raise usage(what, "Rename one: records carry the name.")
+            what = f"two scenarios have the name {scenario.name}: {seen[scenario.name]} and {scenario.path}."
+            raise usage(what, "Rename one: runs are stored under that name.")
         if scenario.name not in narrowed.values:
             continue
         for case in host_cases(scenario, host, only=narrowed.values[scenario.name]):
@@ -247,9 +247,9 @@ def too_long_loads(plan: Plan, settings: Settings) -> str:
         return ""
     pairs, limit = _looks(case, precision)[0], format_duration(precision.case_seconds)
     return (
-        f"{case.id}: the schedules of a pair last {format_duration(longest / pairs)}, so that the {pairs} pairs of the "
-        f"first look take {format_duration(longest)} and more, and a case has {limit}: none will follow them. Write "
-        "fewer requests or a higher rate, or a longer case_seconds (docs/serving.md)"
+        f"{case.id}: the schedules of one pair last {format_duration(longest / pairs)}, so the {pairs} pairs of the "
+        f"first look take at least {format_duration(longest)}, but a case has {limit}: no further pairs will follow. "
+        "Write fewer requests, a higher rate, or a longer case_seconds (docs/serving.md)"
     )
 
 
@@ -260,4 +260,4 @@ def too_small_a_budget(plan: Plan, settings: Settings) -> str:
         return ""
     whose = "the first look" if len(plan.cases) == 1 else f"the first looks of {len(plan.cases)} cases"
     budget = format_duration(settings.budget)
-    return f"{whose} will take about {format_duration(least)}: a budget of {budget} does not cut that short"
+    return f"{whose} will take about {format_duration(least)}: a budget of {budget} does not shorten that"

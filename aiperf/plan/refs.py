@@ -64,7 +64,7 @@ def effect_fault(side: Side, *, repo: Path) -> UserError | None:
     own = ":" in side.workload or side.command
     if own or any(isinstance(v, str) and _inside(v, repo) for v in side.params.values()):
         return None
-    what = f"{side.name}.ref: {side.workload} is a workload of aiperf itself, which a ref of {repo} does not change."
+    what = f"{side.name}.ref: {side.workload} is one of aiperf's own workloads, which a ref of {repo} does not change."
     return usage(what, "Write workload: ./file.py:function, or leave ref out.")
 
 
@@ -125,13 +125,13 @@ def _roots(checkout: Path) -> Iterator[Path]:
 def _refuse(side: Side, moved: Side, repo: Path, checkout: Path, folder: Path) -> None:
     where = f"the commit of {shown(side.ref)}" if side.ref else str(repo)
     if not folder.is_dir():
-        raise usage(f"{side.name}: {where} has no folder {folder.relative_to(checkout)}, where the scenario lies.")
+        raise usage(f"{side.name}: {where} has no folder {folder.relative_to(checkout)}, which contains the scenario.")
     if side.command:
         return
     path = Path(moved.workload.rpartition(":")[0])
     if path.is_relative_to(checkout) and not path.is_file():
-        raise usage(f"{side.name}: {where} has no file {path.relative_to(checkout)}, which holds the workload.")
+        raise usage(f"{side.name}: {where} has no file {path.relative_to(checkout)}, which defines the workload.")
     harness = next((root for root in _roots(checkout) if (root / _HARNESS / "__init__.py").is_file()), None)
     if harness is not None:
-        what = f"{side.name}: {where} has a package called {_HARNESS}, which would replace the one that measures."
+        what = f"{side.name}: {where} has a package named {_HARNESS}, which would replace the one that measures."
         raise usage(what, "Compare its commits as commands.")

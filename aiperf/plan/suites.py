@@ -212,7 +212,7 @@ class _SuiteReader(KeyReader):
         texts = self.texts(at, value)
         for place, text in enumerate(texts):
             if text.partition("/")[0] not in chapters():
-                self.fault((*at, place), f'"{text}" is of no chapter of the book.', f"Chapters: {allowed(chapters())}.")
+                self.fault((*at, place), f'"{text}" is not a chapter of the book.', f"Chapters: {allowed(chapters())}.")
         return texts
 
     def _lanes(self, at: KeyPath, value: Any) -> tuple[str, ...]:

@@ -175,15 +175,15 @@ def side_bound(side: SideProfile, *, devices: int = 1) -> tuple[Bound, str]:
         return "", "no GPU work in its range"
     exposed = 100 * (side.exposed_s or 0.0) / wall
     if exposed >= EXPOSED_PCT:
-        return "communication", f"{exposed:.0f} % of the wall is communication that nothing hides"
+        return "communication", f"{exposed:.0f} % of the wall time is exposed communication"
     copies = 100 * (side.copy_s or 0.0) / wall
     if copies >= COPY_PCT and (side.copy_s or 0.0) > (side.compute_s or 0.0):
-        return "transfer", f"copies are {copies:.0f} % of the wall"
+        return "transfer", f"copies are {copies:.0f} % of the wall time"
     used = 100 * busy / span
     if used >= IDLE_PCT:
         return (
             "gpu",
-            f"the GPU is busy for {used:.0f} % of its span{_in_turns(side)}; kernel counters would say with what",
+            f"the GPU is busy for {used:.0f} % of its span{_in_turns(side)}; kernel counters would show with what",
         )
     return _idle(side, used, devices)
 
@@ -220,7 +220,7 @@ def _unseen(side: SideProfile) -> str:
         return ""
     return (
         f"the host waits for the GPU for {min(100 * waited / idle, 100):.0f} % of the time in which it seems idle, "
-        "perhaps for work that is not recorded: of kernels or graphs that the device launched, or a host function"
+        "perhaps for unrecorded work: kernels or graphs that the device launched, or a host function"
     )
 
 
@@ -229,4 +229,4 @@ def _waits(side: SideProfile) -> str:
     if side.host_wait_s is None or side.other_wait_s is None:
         return ""
     launch, other = (format_time(s / max(1, side.iterations)) for s in (side.host_wait_s, side.other_wait_s))
-    return f"; of an iteration the GPU waits {launch} for launches and {other} otherwise"
+    return f"; per iteration the GPU waits {launch} for launches and {other} otherwise"

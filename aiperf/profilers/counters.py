@@ -148,7 +148,7 @@ COUNTERS = {
                 _of_side(share("gpu_busy_s", "gpu_span_s", rest=True))),
         Counter("host_wait", "%", "share of the GPU's span spent waiting for launches", _TRACES,
                 _of_side(share("host_wait_s", "gpu_span_s"))),
-        Counter("exposed_communication", "%", "share of the wall that is communication nothing hides", _TRACES,
+        Counter("exposed_communication", "%", "share of the wall time that is exposed communication", _TRACES,
                 _of_side(share("exposed_s", "wall_s"))),
         Counter("overlap", "%", "share of the communication that computation hides", _TRACES,
                 _of_side(plain("overlap_pct"))),
@@ -265,12 +265,12 @@ def _wanted(name: str, before: Observed, after: Observed) -> str:
     first, last = ({one.tool for one in seen.rows} | {one.tool for one in seen.sides} for seen in (before, after))
     ran = [tool for tool in tools if tool in first & last]
     if not ran:
-        return f": it takes {' or '.join(tools)}"
+        return f": it needs {' or '.join(tools)}"
     if "ncu" in ran and (left := [why for t in (before, after) if (why := unread(t.rows, t.sides))]):
         return f": {'; '.join(dict.fromkeys(left))}"
     if name in _DIRECTIONS and any(_copies(t, tool, name) for t in (before, after) for tool in ran):
         return ": only one side copies that way"
-    return f": {' and '.join(ran)} did not read it of both sides"
+    return f": {' and '.join(ran)} did not read it for both sides"
 
 
 def _readable_by(name: str) -> tuple[Tool, ...]:
@@ -288,9 +288,7 @@ def _unknown(name: str, before: Observed, after: Observed) -> str:
         return ": only one side counts it" if len(observed) == 1 else ": a side counted no finite number"
     near = closest(name, [*COUNTERS, *before.own, *after.own])
     meant = f"did you mean {near}? " if near else ""
-    return (
-        f": no counter has that name, and the workload counts no such thing; {meant}aiperf list --counters shows them"
-    )
+    return f": no counter has that name, and the workload does not count it; {meant}aiperf list --counters shows them"
 
 
 def _side(observed: Observed, tool: Tool) -> SideProfile | None:

@@ -71,5 +71,5 @@ class ProgramLaunch:
         log = self.folder / f"{tool.name}.log"
         ended, tail = run_to_end(argv, env=env, log=log, limit=self.limit, guardian=self.guardian)
         if ended is None:
-            raise NoReport(f"no end within {self.limit:g} s; {complaint(tail)}")
+            raise NoReport(f"timed out after {self.limit:g} s; {complaint(tail)}")
         return env, tail

@@ -91,7 +91,7 @@ def _status(host: HostFacts, env: Mapping[str, str], root: Path) -> ToolStatus:
     what = "reads GPU counters, one kernel at a time"
     if _runs(_DCGM, root):
         # It may or may not be reading counters now, so ncu is tried.
-        held = f"{what}; {_DCGM} (DCGM) runs here, and while it reads counters ncu cannot"
+        held = f"{what}; {_DCGM} (DCGM) runs here, and ncu cannot read counters while it does"
         return ToolStatus("ncu", True, where, held, "dcgmi profile --pause before, dcgmi profile --resume after.", tool)
     return ToolStatus("ncu", True, where, what, found=tool)
 
@@ -128,7 +128,7 @@ def _passes(request: PassRequest) -> list[ToolPass]:
 
     def read(launched: Pass, _: Mapping[str, str]) -> Reading:
         if not report.is_file():
-            nameless = "" if launched.domain else " (ranges can have no domain here, and ncu was asked for aiperf's)"
+            nameless = "" if launched.domain else " (ranges cannot have a domain here, but ncu was asked for aiperf's)"
             raise NoReport(f"ncu wrote no report: no kernel ran inside the side's range{nameless}")
         found = _read_launches(report, launched, ncu, claimed=claims.read)
         lacking = () if operations else (ProfileNote("no_arithmetic"),)

@@ -108,7 +108,7 @@ def read_ncu(
         # The module raises whatever its C++ side throws.
         raise UnreadableReport(f"{path.name} is not a report that ncu_report reads ({error})") from None
     if not found:
-        raise UnreadableReport(f"{path.name} holds no kernel: it is cut short, or no report of ncu")
+        raise UnreadableReport(f"{path.name} has no kernel: it is cut short, or not a report of ncu")
     groups: dict[tuple[str, str, Kind, int | None], list[CounterRow]] = {}
     for row in found:
         if row is not None:

@@ -58,7 +58,7 @@ def _grouped(names: Sequence[str]) -> list[str]:
 def _no_range(v: Mapping[str, Any]) -> str:
     lacking = f"{v['tool']} saw no range of {v['side']}"
     if v.get("processes"):
-        return f"{lacking}: those in process {_list(v['processes'])} are another launch's"
+        return f"{lacking}: those in process {_list(v['processes'])} belong to another launch"
     if v.get("seen"):
         return f"{lacking}: there are {_list(v['seen'])}"
     return f"{lacking}: there are no ranges" if "seen" in v else lacking
@@ -71,7 +71,7 @@ def _timeline_cut(v: Mapping[str, Any]) -> str:
 
 def _unknown_metrics(v: Mapping[str, Any]) -> str:
     why = "this ncu lists no such counter for the GPU here" if v["offered"] else "ncu lists no counters here"
-    return f"{_list(v['names'])}: not asked for, {why}"
+    return f"{_list(v['names'])}: not requested, because {why}"
 
 
 def _list(values: Iterable[Any]) -> str:
@@ -80,14 +80,14 @@ def _list(values: Iterable[Any]) -> str:
 
 _NOT_KEPT: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "size": lambda v: f"{format_bytes(v['bytes'])}, over {format_bytes(v['most'])}",
-    "room": lambda v: f"raw reports of this run have {format_bytes(v['most'])} (aiperf clean makes room)",
-    "secret": lambda v: "it holds the value of a variable that is named like a secret",
+    "room": lambda v: f"raw reports of this run already take {format_bytes(v['most'])} (aiperf clean frees space)",
+    "secret": lambda v: "it contains the value of a variable that is named like a secret",
 }
 _SENTENCES: dict[ProfileNoteCode, Callable[[Mapping[str, Any]], str]] = {
     "withheld": _withheld,
     "no_range": _no_range,
     "no_range_in_rank": lambda v: f"{v['tool']} saw no range of {v['side']} in rank {_list(v['ranks'])}",
-    "range_unended": lambda v: f"a range of {v['side']} never ended: its work is left out",
+    "range_unended": lambda v: f"a range of {v['side']} never ended, so its work is left out",
     "no_ranges_emitted": lambda v: f"no ranges were emitted: {v['reason']}",
     "taken_as_ranks": lambda v: (
         f"{v['side']} is a range of processes {_list(v['processes'])}: taken as ranks, in this order; "
@@ -96,11 +96,11 @@ _SENTENCES: dict[ProfileNoteCode, Callable[[Mapping[str, Any]], str]] = {
     "timeline_cut": _timeline_cut,
     "no_kernel": lambda v: f"ncu profiled no kernel of {v['side']}",
     "kernels_outside": lambda v: f"kernels outside every side's range: {v['count']}",
-    "no_arithmetic": lambda v: "ncu lists no counters of arithmetic here: FLOPs of kernels are not known",
+    "no_arithmetic": lambda v: "ncu lists no arithmetic counters here, so FLOPs of kernels are unknown",
     "unknown_metrics": _unknown_metrics,
     "uncountable_events": lambda v: f"perf cannot count {_list(v['events'])} on this host",
     "nothing_counted": lambda v: f"perf counted nothing of {v['side']}",
     "nothing_sampled": lambda v: f"perf sampled nothing of {v['side']}",
-    "not_kept": lambda v: f"{v['name']} was read and not kept: {_NOT_KEPT[v['why']](v)}",
+    "not_kept": lambda v: f"{v['name']} was read but not kept: {_NOT_KEPT[v['why']](v)}",
     "text": lambda v: str(v["text"]),
 }

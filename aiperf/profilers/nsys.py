@@ -87,7 +87,7 @@ def _import_report(path: Path, ranges: Sequence[Range], tool: FoundTool | None) 
     if path.suffix == ".sqlite":
         return [_read_export(path, ranges)]
     if tool is None:
-        raise NoReport("nsys was not found, and only it opens its own reports")
+        raise NoReport("nsys was not found, and nothing else opens its reports")
     with Scratch(None, "profile") as folder:
         return [_read_export(exported(tool, path, output=folder / "nsys.sqlite", env=profiled_environment()), ranges)]
 

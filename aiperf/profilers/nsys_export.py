@@ -48,7 +48,7 @@ def exported(nsys: FoundTool, report: Path, *, output: Path, env: Mapping[str, s
     if ended.status != 0:
         # What it left is cut short, and an export that was never scrubbed must not lie about.
         sqlite.unlink()
-        raise NoReport(f"nsys export did not come to its end{_because(ended)}")
+        raise NoReport(f"nsys export did not finish{_because(ended)}")
     try:
         scrub(sqlite)
     except sqlite3.DatabaseError as error:
@@ -71,7 +71,7 @@ def _import(nsys: FoundTool, raw: Path, report: Path, env: Mapping[str, str]) ->
         if report.is_file():
             return
         reasons.append(f"{importer} made no report{_because(ended)}")
-    raise NoReport("; ".join(reasons) or f"no QdstrmImporter lies near {nsys.path}: the installation is not whole")
+    raise NoReport("; ".join(reasons) or f"no QdstrmImporter near {nsys.path}: the installation is incomplete")
 
 
 def _because(ended: HelperRun) -> str:

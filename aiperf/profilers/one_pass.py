@@ -119,7 +119,7 @@ def _run(one: ToolPass, limit: float, guardian: Guardian, *, tool: FoundTool | N
     log = one.standalone.folder / "log"
     ended, tail = run_to_end(command, env=env, log=log, limit=limit, guardian=guardian, cwd=cwd, most_bytes=MOST_BYTES)
     if ended is None:
-        raise NoReport(f"no end within {limit:g} s; {complaint(tail)}")
+        raise NoReport(f"timed out after {limit:g} s; {complaint(tail)}")
     reports = one.standalone.read_reports()
     first, error = reports[0].summary, failure(reports)
     if error or first is None:

@@ -62,9 +62,7 @@ def _status(host: HostFacts, env: Mapping[str, str], root: Path) -> ToolStatus:
         return tool
     where = tool.where
     if not tool.can("--control"):
-        return ToolStatus(
-            "perf", False, where, "it is too old to be switched on for the profiled part (--control)", "", tool
-        )
+        return ToolStatus("perf", False, where, "it is too old to profile only a part of the run (--control)", "", tool)
     paranoid = _paranoid(root)
     if paranoid > 2 and not (is_capable(CAP_PERFMON, root) or is_capable(CAP_SYS_ADMIN, root)):
         fix = "As root: sysctl kernel.perf_event_paranoid=2"
@@ -102,7 +100,7 @@ def _sampling(perf: FoundTool, standalone: Standalone) -> ToolPass:
     def read(launched: Pass, env: Mapping[str, str]) -> Reading:
         ended = run_helper(perf_report(perf, output), env, limit=_REPORT_S)
         if ended.status is None:
-            raise NoReport(f"perf report had {ended.err}")
+            raise NoReport(f"perf report {ended.err}")
         if ended.status:
             raise NoReport(f"perf report failed (exit status {ended.status}): {ended.err.strip()[-300:]}")
         return read_samples(ended.out, launched)

@@ -123,6 +123,6 @@ def locate(
     variable = variable_of(name)
     if path := env.get(variable, ""):
         reason = f"{variable} names {path}, which does not answer as {name}"
-        return ToolStatus(name, False, path, reason, f"Correct {variable}, or unset it to have {name} looked for.")
-    fix = f"{install}, or name it in {variable}."
+        return ToolStatus(name, False, path, reason, f"Correct {variable}, or unset it to search for {name}.")
+    fix = f"{install}, or set {variable} to its path."
     return ToolStatus(name, False, "It is neither on PATH nor in the usual places", f"{name} was not found", fix)

@@ -60,7 +60,7 @@ def chosen(found: Sequence[ToolStatus], wanted: str) -> tuple[ToolStatus, ...]:
     names = [name.strip() for name in wanted.split(",") if name.strip()]
     for name in names:
         if name not in NAMES:
-            raise usage(f'unknown profiler "{name}".', f"Choose among {', '.join(NAMES)}, or all.")
+            raise usage(f'unknown profiler "{name}".', f"Choose from {', '.join(NAMES)}, or all.")
     return tuple(status for status in found if status.tool in names)
 
 

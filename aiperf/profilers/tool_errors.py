@@ -12,13 +12,13 @@ COUNTERS_LOCKED = (
     "in a container: --cap-add=SYS_ADMIN."
 )
 COUNTERS_TAKEN = (
-    "Another program, such as DCGM, holds the GPU's counters: dcgmi profile --pause frees them, "
-    "dcgmi profile --resume gives them back."
+    "Another program, such as DCGM, uses the GPU's counters: dcgmi profile --pause frees them, "
+    "dcgmi profile --resume returns them."
 )
 _FIXES = {
     "ERR_NVGPUCTRPERM": COUNTERS_LOCKED,
     "driver resource was unavailable": COUNTERS_TAKEN,
-    "==ERROR== LibraryNotLoaded": "The sandbox of this container lets no profiler reach the driver: run it outside.",
+    "==ERROR== LibraryNotLoaded": "This container's sandbox keeps profilers from the driver: run it outside.",
     "Failed to connect to process": "Set CUDA_INJECTION64_PATH=none in the side's env: and try again.",
 }
 """Part of what a tool prints -> the way out."""

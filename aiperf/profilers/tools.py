@@ -180,7 +180,7 @@ def run_helper(command: Sequence[str], env: Mapping[str, str], *, limit: float) 
             list(command), capture_output=True, text=True, errors="replace", timeout=limit, env=dict(env), check=False
         )
     except subprocess.TimeoutExpired:
-        return HelperRun(None, err=f"no end within {limit:g} s")
+        return HelperRun(None, err=f"timed out after {limit:g} s")
     except OSError as error:
         return HelperRun(None, err=str(error))
     return HelperRun(done.returncode, done.stdout, done.stderr)

@@ -21,7 +21,7 @@ WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"
 STALLS = {
     "barrier": "other warps at a barrier",
     "branch_resolving": "the target of a branch",
-    "dispatch_stall": "a dispatcher that holds instructions back",
+    "dispatch_stall": "a stalled dispatcher",
     "drain": "stores to leave at the end",
     "gmma": "warp-group products",
     "imc_miss": "constants that are not cached",

@@ -118,14 +118,14 @@ def _as_begun(case: Case, earlier: StoredRun, *, named: bool) -> Case:
     records, _ = earlier.read_cases()
     found = next((record.case for record in records), None)
     if found is None or earlier.record.command not in ("ab", ""):
-        what = f"{earlier.folder.name} is no run of aiperf ab that began to measure."
+        what = f"{earlier.folder.name} is not a run of aiperf ab that started measuring."
         raise usage(what, "Name a run of aiperf ab.", where="--resume")
     asked = ("sides", "measure", "check", "needs", *(["id"] if named else []))
     kept = as_stored(case)
     differing = [name for name in asked if getattr(found, name) != getattr(kept, name)]
     if differing:
-        what = f"{earlier.folder.name} compared other programs, or was asked otherwise ({', '.join(differing)})."
-        raise usage(what, "Give the options that it began with, or start a new run.", where="--resume")
+        what = f"{earlier.folder.name} compared other programs or used other options ({', '.join(differing)})."
+        raise usage(what, "Repeat its original options, or start a new run.", where="--resume")
     return replace(case, scenario=found.scenario, id=found.id)
 
 
@@ -138,10 +138,10 @@ def command_case(programs: Programs, host: HostFacts) -> Case:
     primary = _primary(programs.asked, metrics, faults)
     if programs.name and not _CASE_NAME.fullmatch(programs.name):
         hint = "Use at most 60 letters, digits and . _ -, e.g. sort-vs-gsort."
-        faults.append(Fault("--name", f'"{programs.name}" cannot name a case.', hint))
+        faults.append(Fault("--name", f'"{programs.name}" is not a valid case name.', hint))
     elif programs.name and next(scenario_folder().rglob(f"{programs.name}.yaml"), None):
-        what = f"{programs.name} is a scenario's name, whose history this would join."
-        faults.append(Fault("--name", what, f"Give another one, e.g. my-{programs.name}."))
+        what = f"{programs.name} is the name of a scenario, and their histories would mix."
+        faults.append(Fault("--name", what, f"Choose another name, e.g. my-{programs.name}."))
     if faults:
         raise UserError(faults)
     first, *others = programs.commands
@@ -162,15 +162,15 @@ def command_case(programs: Programs, host: HostFacts) -> Case:
 def _sides(programs: Programs, metrics: tuple[ProgramMetric, ...], faults: list[Fault]) -> tuple[Side, ...]:
     count = len(programs.commands)
     if count < 2:
-        hint = 'Give two or more, each in quotes: aiperf ab "./old --fast" ./new.'
-        faults.append(Fault("aiperf ab", f"compares programs, and {'one' if count else 'none'} is given.", hint))
+        hint = 'Put each in quotes: aiperf ab "./old --fast" ./new.'
+        faults.append(Fault("aiperf ab", f"needs two or more programs, but got {'one' if count else 'none'}.", hint))
     shell = _shell(programs.shell, faults)
     commands = [_command(n, text, shell, faults) for n, text in enumerate(programs.commands, start=1)]
     envs = [_env("--env-before", programs.env_before, faults), _env("--env-after", programs.env_after, faults)]
     prepared = [(*(shell or ("sh", "-c")), line) if line.strip() else () for line in programs.prepare]
     if len(prepared) not in (0, 1, count):
         what = f"is given {len(prepared)} times for {count} programs."
-        faults.append(Fault("--prepare", what, "Give it once for all, or once for each."))
+        faults.append(Fault("--prepare", what, "Give it once for all, or once for each program."))
     return tuple(
         Side(
             name,
@@ -256,7 +256,7 @@ def _words(where: str, text: str, example: str, faults: list[Fault]) -> tuple[st
     if not parts:
         faults.append(Fault(where, "is empty.", example))
     elif shutil.which(parts[0]) is None:
-        quoted = f'A program and its arguments are one word, in quotes: "PROGRAM {parts[0]}"; or give ./{parts[0]}.'
+        quoted = f'Put a program and its arguments in quotes together: "PROGRAM {parts[0]}"; or write ./{parts[0]}.'
         advice = quoted if os.path.isfile(parts[0]) else "Give its path, or check PATH."
         faults.append(Fault(where, f'program "{parts[0]}" not found.', advice))
     return parts
@@ -265,7 +265,7 @@ def _words(where: str, text: str, example: str, faults: list[Fault]) -> tuple[st
 def _metrics(asked: AskedMetrics, faults: list[Fault]) -> tuple[ProgramMetric, ...]:
     if asked.better and not asked.printed:
         faults.append(
-            Fault("--better", "says how to judge a --metric, and there is none.", "Give one, or leave it out.")
+            Fault("--better", "applies to --metric, but none is given.", "Add --metric, or leave --better out.")
         )
     found: list[ProgramMetric] = []
     flag = "--metric"
@@ -277,7 +277,7 @@ def _metrics(asked: AskedMetrics, faults: list[Fault]) -> tuple[ProgramMetric, .
         faults.append(Fault(flag, error.what, error.hint))
     names = [metric.name for metric in found]
     if twice := next((name for name in names if names.count(name) > 1), ""):
-        faults.append(Fault("--range", f"{twice} is the name of a --metric, too.", "Name the group of that one."))
+        faults.append(Fault("--range", f"{twice} is also the name of a --metric.", "Name the group in that --metric."))
     return tuple(found)
 
 

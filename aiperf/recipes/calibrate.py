@@ -89,7 +89,7 @@ def run_calibration(
         problems = [outcome.problem for outcome in outcomes if outcome.problem]
         code = Exit.USAGE if problems else Exit.OK
     except KeyboardInterrupt:
-        problems = ["interrupted: the case at hand was not calibrated"]
+        problems = ["interrupted: the current case was not calibrated"]
     except SessionFailed as error:
         code, problems = Exit.WRONG, [str(error)]
     finally:
@@ -119,7 +119,7 @@ class Calibrator:
         try:
             save_calibration(self.host_id, _stored(outcome))
         except OSError as error:
-            return replace(outcome, problem=f"the calibration of {case.id} cannot be kept: {error}")
+            return replace(outcome, problem=f"the calibration of {case.id} cannot be saved: {error}")
         return outcome
 
     def _sessions(self, case: Case, count: int, what: str, slowdown: float = 0.0) -> list[SessionEstimate]:

@@ -132,5 +132,5 @@ def _warn_of_bytecode(case: Case, progress: Note) -> None:
     if case.is_command and forbidden and not all(side.ref for side in case.sides):
         progress(
             f"{case.id}: PYTHONDONTWRITEBYTECODE is set, so a checkout compiles its modules at every start, while the "
-            "code as it lies may have compiled ones; give both sides a ref, or unset it"
+            "working tree may have compiled ones; give both sides a ref, or unset it"
         )

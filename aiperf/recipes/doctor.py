@@ -29,7 +29,7 @@ def examine(reader: HostReader, *, group: str = "") -> HostReport:
     """Run every probe, or those of the group whose name begins so. Raises UserError for none and for several."""
     wanted = [g for g in GROUPS if g.casefold().startswith(group.casefold())]
     if group and len(wanted) != 1:
-        what = "fits several groups" if wanted else "is not a group"
+        what = "matches several groups" if wanted else "is not a group"
         raise usage(f'"{group}" {what} of probes.', f"Groups: {', '.join(wanted or GROUPS)}.", where="--group")
     return check_host([p for p in (*PROBES, PEAKS) if p.group in wanted], reader, items=load_checklist())
 

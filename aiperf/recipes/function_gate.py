@@ -29,7 +29,7 @@ def gate_function(
     does it again. Raises UserError for an unknown ref and for a function that no file of a repository holds."""
     if not functions.path:
         hint = "Gate a function of a file in your repository."
-        raise usage(f"{functions.after} lies in no file, so another commit of it means nothing.", hint)
+        raise usage(f"{functions.after} is not defined in a file, so no other commit has it.", hint)
     config = GateConfig(
         name="function",
         against=against,

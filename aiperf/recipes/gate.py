@@ -82,7 +82,7 @@ def _measure(gate: Gate, base: GateBase, plan: Plan, *, again: bool, left: float
     )
     progress = gate.progress()
     if again:
-        progress.note(f"{_count(plan.cases)} worse than allowed: measured again in a fresh session")
+        progress.note(f"{_count(plan.cases)} worse than allowed: measuring again in a fresh session")
     # A text is a line for the shell.
     build = {"build": gate.config.build} if gate.config.build and gate.level == "rebuild" else {}
     done = gate.measure(

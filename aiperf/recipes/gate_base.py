@@ -120,15 +120,15 @@ def _of_few_sessions(gate: Gate, stored: Baseline) -> tuple[str, ...]:
     if gate.level != "ratio" or not few or load_calibration(stored.host_id):
         return ()
     return (
-        f"little is known of the noise between sessions: this host was never calibrated and the baseline holds fewer "
-        f"than {FEWEST_SESSIONS} of some case; run aiperf calibrate, or promote more runs",
+        f"the noise between sessions is poorly known: this host was never calibrated, and the baseline has fewer than "
+        f"{FEWEST_SESSIONS} sessions of some case; run aiperf calibrate, or promote more runs",
     )
 
 
 def _commits_of(gate: Gate) -> GateBase:
     config = gate.config
     if not config.against:
-        raise usage("there is nothing to gate against.", "Give --against GIT_REF, or --baseline FILE.")
+        raise usage("nothing to gate against.", "Give --against GIT_REF or --baseline FILE.")
     head = config.head or WORKING_TREE
     repos = {path: repo_of(Path(path or ".")) for path in {case.path for case in gate.plan.cases}}
     found = {r: Commits(r, resolve(r, config.against), resolve(r, head)) for r in dict.fromkeys(repos.values())}

@@ -59,7 +59,7 @@ class HostWatch:
         if unfit := self._health.unfit(state.case, peaks):
             self._dropped[state.case.id] = peaks
             state.pairs.clear()
-            reject_case(state, f"{unfit} Its first pair, which showed what it uses, was dropped.")
+            reject_case(state, f"{unfit} Its first pair, which revealed what it uses, was dropped.")
 
     def findings(self, state: CaseProgress) -> tuple[HostFinding, ...]:
         """What a case's record says about the host, unfit first."""

@@ -90,7 +90,7 @@ def run_peaks(names: Sequence[str], *, host: HostFacts, settings: Settings, note
                 names or [spec.name for spec in PEAK_SPECS], session=session, host=host, host_id=host_id, note=note
             )
         except KeyboardInterrupt:
-            return Exit.INTERRUPTED, ("interrupted: limits measured until then are kept and shown",)
+            return Exit.INTERRUPTED, ("interrupted: the peaks measured so far are kept and shown",)
     return peaks_exit(outcomes), tuple(f"{o.spec.name}: {o.problem}" for o in outcomes if o.problem)
 
 
@@ -171,7 +171,7 @@ def _in_one_process(specs: Sequence[PeakSpec], launcher: _Launcher, note: Note) 
     """Peaks that can share a process, by name; none when that fails: then each is measured by itself."""
     if len(specs) < 2:
         return {}
-    note(f"measuring the limits {', '.join(r.name for r in specs)} of this host")
+    note(f"measuring the peaks {', '.join(r.name for r in specs)} of this host")
     case, of_side = shared_case(specs)
     case = _with_clock(case)
     names = tuple(side.name for side in case.sides)

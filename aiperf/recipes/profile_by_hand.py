@@ -29,14 +29,15 @@ def commands_of(cases: Sequence[Case], request: ProfileRequest, *, results: Path
         return list(_lines(cases, request, (results / BY_HAND).absolute()))
     except OSError as error:
         where = str(error.filename or results)
-        raise usage(f"the commands cannot be prepared ({error.strerror}).", "Give other --results.", where) from None
+        what = f"the commands cannot be prepared ({error.strerror})."
+        raise usage(what, "Choose another folder with --results.", where) from None
 
 
 def _lines(cases: Sequence[Case], request: ProfileRequest, folder: Path) -> Iterator[str]:
     folder.mkdir(parents=True, exist_ok=True)
     # Reports made by hand are not scrubbed, and may hold environments.
     (folder / _IGNORED).write_text("*\n", encoding="ascii")
-    yield f"# specs, and reports that these commands write, lie in {folder}; aiperf clean removes them"
+    yield f"# specs, and reports that these commands write, are in {folder}; aiperf clean removes them"
     for case in cases:
         yield f"# {case.id}"
         for status in request.statuses:

@@ -21,7 +21,7 @@ from aiperf.profilers.registry import KERNEL_COUNTERS, OWN_COUNTS, TRACERS
 from aiperf.records import Case
 from aiperf.records.profiled import Artefact, Profile
 
-_NO_KERNEL = "a tracer saw no kernel of this side, and this tool reads kernels alone"
+_NO_KERNEL = "a tracer saw no kernel of this side, and this tool reads only kernels"
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def left_to_profile(
         return request
     left = tuple(status for status in request.statuses if _is_left(case, stored, status))
     if not left:
-        note(f"{case.id} is kept as it was profiled")
+        note(f"{case.id} is already profiled, and kept")
     return replace(request, statuses=left)
 
 

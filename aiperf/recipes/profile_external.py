@@ -83,9 +83,9 @@ def _why_not(status: ToolStatus, ranges: Sequence[Range]) -> str:
     if not status.usable:
         return status.why_not
     if profiler.profile_program is None:
-        return f"{status.tool} is switched on and off by aiperf's own workers; it cannot be in a program"
+        return f"{status.tool} works only inside aiperf's own workers, not in a program"
     if profiler.needs_ranges and not ranges:
-        return f"{status.tool} needs the name of a range: no tracer saw one, and --range names none"
+        return f"{status.tool} needs a range: no tracer saw one, and --range names none"
     return ""
 
 
@@ -109,14 +109,14 @@ def _read_report(path: Path, statuses: Sequence[ToolStatus], ranges: Sequence[Ra
     endings = known_endings()
     profiler = next((endings[ending] for ending in endings if path.name.endswith(ending)), None)
     if profiler is None or profiler.import_report is None:
-        raise usage(f"{path.name} does not end as a report does.", f"Known: {', '.join(endings)}.", str(path))
+        raise usage(f"{path.name} has no known report extension.", f"Allowed: {', '.join(endings)}.", str(path))
     if not path.is_file():
-        raise usage("there is no such file.", where=str(path))
+        raise usage("does not exist.", where=str(path))
     found = next((status.found for status in statuses if status.tool == profiler.name), None)
     try:
         return profiler.name, profiler.import_report(path, ranges, found)
     except (NoReport, UnreadableReport) as error:
-        raise usage(f"{error}.", "Give a report that the tool finished writing.", str(path)) from None
+        raise usage(f"{error}.", "Give a report that the tool has finished writing.", str(path)) from None
 
 
 def _if_seen(artefact: Artefact, readings: Sequence[Reading]) -> Artefact:

@@ -21,15 +21,15 @@ from aiperf.store.read import open_run
 def promote_runs(names: Sequence[str], *, results: Path, baseline: Path, who: str, why: str) -> Baseline:
     """Add stored runs to a baseline file, or begin one with them. Raises UserError with all that speaks against it."""
     if not names:
-        raise usage("no run is named to promote.", "aiperf gate --promote RUN [RUN ...] --baseline FILE --why TEXT.")
+        raise usage("no run to promote.", "Name one: aiperf gate --promote RUN [RUN ...] --baseline FILE --why TEXT.")
     sessions = []
     for name in names:
         stored = open_run(name, results=results)
         records, damaged = stored.read_cases()
         if damaged:
-            raise usage(damaged[0].sentence, "Promote a run that can be read whole.", name)
+            raise usage(damaged[0].sentence, "Promote an undamaged run.", name)
         if any(result.verdict.provisional for record in records for result in record.results):
-            what = "its verdicts are provisional: a baseline is what later runs are judged by."
+            what = "its verdicts are provisional, but a baseline judges later runs."
             raise usage(what, "Measure again with --precision standard, then promote that run.", name)
         known = load_calibration(stored.record.host_id)
         tau = {record.case.id: tau_of(record.case, known) for record in records if record.results}

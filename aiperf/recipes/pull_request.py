@@ -22,7 +22,7 @@ _LIMIT = 60_000
 """Characters of a comment; GitHub takes 65,536."""
 _PAGE = 100
 _TIMEOUT_S = 30.0
-_CUT = "\n\nThe rest was cut here: the job's summary has all of it.\n"
+_CUT = "\n\nThe rest is cut off here: the job's summary has all of it.\n"
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def comment_place(environ: Mapping[str, str]) -> CommentPlace | None:
     """
     if environ.get("GITHUB_ACTIONS") == "true":
         if not environ.get("GITHUB_EVENT_PATH"):
-            raise usage("the variable GITHUB_EVENT_PATH is not set.", "Run this in a job of a pull request.")
+            raise usage("the variable GITHUB_EVENT_PATH is not set.", "Run this in a pull request's job.")
         if not (number := _pull_request(Path(environ["GITHUB_EVENT_PATH"]))):
             return None
         api = f"{environ.get('GITHUB_API_URL', 'https://api.github.com')}/repos/{environ.get('GITHUB_REPOSITORY', '')}"
@@ -57,7 +57,7 @@ def comment_place(environ: Mapping[str, str]) -> CommentPlace | None:
         project = f"{environ.get('CI_API_V4_URL', '')}/projects/{environ.get('CI_PROJECT_ID', '')}"
         notes = f"{project}/merge_requests/{number}/notes"
         return CommentPlace(notes, f"{notes}/{{id}}", "PUT", {"PRIVATE-TOKEN": _token(environ, "gitlab")})
-    raise usage("this is neither GitHub Actions nor GitLab CI.", "Read the file itself.")
+    raise usage("this is neither GitHub Actions nor GitLab CI.", "Run it in a CI job; elsewhere, read the file itself.")
 
 
 def put_comment(place: CommentPlace, text: str, *, key: str) -> bool:
@@ -76,7 +76,7 @@ def _token(environ: Mapping[str, str], system: str) -> str:
     name = TOKENS[system]
     token = environ.get(name, "")
     if not token:
-        raise usage(f"the variable {name} is not set, so nothing may be commented.", f"Give {name} to this step.")
+        raise usage(f"the variable {name} is not set, so no comment can be posted.", f"Set {name} for this step.")
     return token
 
 
@@ -111,5 +111,5 @@ def _ask(place: CommentPlace, method: str, url: str, body: Mapping[str, str] | N
 
 
 def _refused(what: str, *, forbidden: bool = False) -> UserError:
-    way = "Give the job the right to comment: permissions: {pull-requests: write}; a fork's token never has it."
-    return usage(f"the comment could not be written: {what}.", way if forbidden else "The summary has all of it.")
+    way = "Allow the job to comment: permissions: {pull-requests: write}. A fork's token never has that permission."
+    return usage(f"the comment could not be posted: {what}.", way if forbidden else "The summary has all of it.")

@@ -17,7 +17,7 @@ from aiperf.recipes.session import MeasurementSession
 
 
 class RunPeaks:
-    """The peaks of this host as far as a run knows them; ``measuring``: whether it may measure more."""
+    """The peaks of this host as far as a run knows them; ``measuring``: whether it measures those that are missing."""
 
     def __init__(
         self,
@@ -34,16 +34,18 @@ class RunPeaks:
         self._tried: set[str] = set()
 
     def apply(self, state: CaseProgress, then: Sequence[CaseProgress]) -> None:
-        """Set the limits of a case. A peak that the case seems to exceed is measured again before it counts."""
-        self._measure([name for name in charged_peaks(state) if name not in self._known], then)
+        """Set the limits of a case. A peak that the case seems to exceed is measured again before it counts, whoever
+        measured it: a disturbed one would call honest sides impossible."""
+        if self._measuring:
+            self._measure([name for name in charged_peaks(state) if name not in self._known], then)
         with_peaks(state, self._known)
-        broken = [limit.peak_name for limit in broken_limits(state)]
+        broken = list(dict.fromkeys(limit.peak_name for limit in broken_limits(state)))
         if broken and self._measure(broken, then):
             with_peaks(state, self._known)
 
     def _measure(self, names: Sequence[str], then: Sequence[CaseProgress]) -> bool:
         wanted = [name for name in names if name not in self._tried]
-        if not wanted or not self._measuring:
+        if not wanted:
             return False
         self._tried.update(wanted)
         later = [plan for state in then for plan in coming(state)]
@@ -52,7 +54,7 @@ class RunPeaks:
                 wanted, session=self._session, host=self._host, host_id=self._host_id, note=self._note, then=later
             )
             for outcome in (o for o in found if o.fresh and o.problem):
-                self._note(f"the limit {outcome.spec.name}: {outcome.problem}")
+                self._note(f"the peak {outcome.spec.name}: {outcome.problem}")
         except (AiperfError, OSError) as error:
             # A run without limits is worth more than none.
             self._note(str(error))

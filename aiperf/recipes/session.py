@@ -134,7 +134,7 @@ class MeasurementSession:
         """
         plan = PairPlan(case, index, order, seed)
         if side := unchecked(case):
-            what = f"its ref {side.ref} was not checked out, so it would run the code as it lies"
+            what = f"its ref {side.ref} was not checked out, so it would run the working tree"
             raise LaunchFailed(Failure(side.name, "start", "error", what))
         try:
             self._scratch.restore()

@@ -74,7 +74,7 @@ class SurveyRequest:
             raise usage(f"there is no node {missing[0]} of {nodes}.", "Count from 0.", "--slow")
         if self.slow_link and not any(self.slow_link[0] in each for each in rounds):
             one, two = self.slow_link[0]
-            raise usage(f"nodes {one} and {two} never meet.", "Name two others, or try fewer nodes.", "--slow")
+            raise usage(f"nodes {one} and {two} are never paired.", "Name two others, or use fewer nodes.", "--slow")
 
     def drill(self, names: Sequence[str]) -> str:
         """What is slowed on purpose, in words; empty for nothing."""
@@ -95,7 +95,7 @@ def run_survey(
     """Measure and store a survey. Raises UserError, LaunchFailed with the node that failed, and OSError."""
     names = cluster.names if cluster else tuple(f"group{i}" for i in range(asked.groups))
     if len(names) < 2:
-        raise usage("a survey compares nodes, and there is one.", "Add --slurm -N 8, or --groups 4 to try it here.")
+        raise usage("a survey needs at least 2 nodes.", "Add --slurm -N 8, or --groups 4 to try it here.")
     rounds = survey_plan(len(names), seed=asked.seed)
     asked.check(len(names), rounds)
     area = settings.results.absolute() / FOLDER
@@ -174,7 +174,7 @@ class _Battery:
         if self._asked.groups > gpus[fewest]:
             # NCCL takes no two ranks on one GPU.
             have = f"this host has {gpus[fewest]} for {self._asked.groups} groups"
-            self.skipped[CARD_PAIR_METRIC] = f"each group needs a GPU of its own, and {have}"
+            self.skipped[CARD_PAIR_METRIC] = f"each group needs a GPU of its own, but {have}"
         else:
             self._together.append(CARD_PAIR_METRIC)
 
@@ -209,7 +209,7 @@ class _Battery:
                 if ended and not measured:
                     raise
                 for one in new:
-                    further = "the survey ends" if ended else f"going on with {len(self._here)} nodes"
+                    further = "the survey ends" if ended else f"continuing with {len(self._here)} nodes"
                     note(f"{self._names[one.node]} was lost in round {one.round}: {one.why}; {further}")
                 if ended:
                     return

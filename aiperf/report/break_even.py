@@ -24,6 +24,6 @@ def break_even_sentence(found: BreakEven) -> str:
     better = f"{found.side} is better than {found.against}{also} {where} {found.axis}"
     between = f"between {found.start} and {found.end}"
     if found.at is None or found.alpha is None:
-        return clean(f"{better} {between}; where exactly, these pairs cannot say")
+        return clean(f"{better} {between}; these pairs cannot locate it more exactly")
     at, low, high = (format_value(number, found.unit) for number in (found.at, found.low, found.high))
     return clean(f"{better} = {at} ({confidence(found.alpha)} interval {low} … {high}, interpolated {between})")

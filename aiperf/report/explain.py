@@ -45,7 +45,7 @@ _STOPS = {
     "precision": "the interval reached the requested width",
     "budget": "the next look did not fit in the time left",
     "max_pairs": "the maximum number of pairs was reached",
-    "futility": "more pairs were too unlikely to bring a verdict",
+    "futility": "a verdict was too unlikely even with more pairs",
     "failure": "a launch failed",
     "unfit": "the host disturbed too many pairs",
 }
@@ -55,7 +55,7 @@ _OF_ALL_CPUS = "cpu_"
 """Begin of the names of peaks that are measured with every CPU at work."""
 _LISTED = 3
 """How many failures are listed one by one."""
-_FINDINGS = "Findings of the host"
+_FINDINGS = "Host findings"
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def case_blocks(run: RunRecord, record: CaseRecord, *, profile: Profile | None =
         CaseBlock("sides", "What was run", [] if imported else side_sentences(case)),
         CaseBlock("outcome", "Outcome", outcome_sentences(record) + _last_words(record)),
         CaseBlock("measured", "How it was measured", _imported(record) if imported else _measured(record)),
-        CaseBlock("outside", "Median of a call, not in the time", outside_sentences(record)),
+        CaseBlock("outside", "Outside the timed steps, median per call", outside_sentences(record)),
         CaseBlock("checks", "What was checked", [] if imported else _checks(record)),
         *(
             CaseBlock(
@@ -151,7 +151,7 @@ def reproduce(run: RunRecord, record: CaseRecord) -> list[str]:
     said += [f"The case: {command}"] if command else []
     if run.nodes:
         count = len(run.nodes) + 1
-        said.append(f"It ran on {count} nodes: run it with --slurm -N {count}, or through a launcher (--launcher env).")
+        said.append(f"It ran on {count} nodes: use --slurm -N {count}, or a launcher (--launcher env).")
     return said if run.known else [*said, "The run's own record is damaged: its seed and command line are unknown."]
 
 
@@ -238,9 +238,7 @@ def outcome_sentences(record: CaseRecord) -> list[str]:
         return [f"Skipped: {record.skip_reason}", *([f"To run it: {record.skip_fix}"] if record.skip_fix else [])]
     if record.status == "failed":
         return [f"Failed: {failure_sentence(record.failure) if record.failure else 'no reason was recorded'}"]
-    return (
-        ["The case was interrupted; what was measured before that is below."] if record.status == "interrupted" else []
-    )
+    return ["The case was interrupted; what it measured until then is below."] if record.status == "interrupted" else []
 
 
 def stderr_lines(record: CaseRecord) -> list[str]:
@@ -372,7 +370,7 @@ def _findings(run: RunRecord, record: CaseRecord) -> CaseBlock:
         return CaseBlock("run_findings", _FINDINGS, [f"Finding, {clean(str(finding))}" for finding in run.findings])
     said = [f"Finding, {clean(str(finding))}" for finding in record.findings]
     if not said and not run.known:
-        said = ["The findings of the host are unknown: the run's own record is damaged."]
+        said = ["The host findings are unknown: the run's own record is damaged."]
     elif not said and record.pairs:
         said = ["No host finding affects this case."]
     return CaseBlock("findings", _FINDINGS, said)

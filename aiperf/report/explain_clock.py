@@ -35,10 +35,10 @@ def _told(term: ClockTerm, found: Comparison, result: Result) -> str:
             f"In the {term.pairs} of {found.pairs} pairs in which it was read, {part}; in the others it was not read."
         )
     if not known(found.ratio):
-        return f"Of the ratio {part}."
+        return f"Part of the ratio: {part}."
     cycles = format_ratio(found.ratio / term.ratio)
     return (
-        f"Of the ratio {format_ratio(found.ratio, found.low, found.high)}, {part} and cycles are {cycles}; "
+        f"The ratio {format_ratio(found.ratio, found.low, found.high)} splits in two: {part} and cycles are {cycles}; "
         "time that does not follow this clock counts as cycles."
     )
 

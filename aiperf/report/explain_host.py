@@ -104,11 +104,11 @@ def placement_sentences(record: CaseRecord) -> list[str]:
     said = [f"The sides were bound to {', '.join(places)}."] if places else ["The sides were not bound to any CPU."]
     sides = [side.name for side in record.case.sides]
     memory = [f"{side} {nodes}" for side in sides if (nodes := _nodes(used, side))]
-    said += [f"Memory pages lay on NUMA nodes: {'; '.join(memory)}."] * bool(memory)
+    said += [f"Memory pages were on NUMA nodes: {'; '.join(memory)}."] * bool(memory)
     threads = {side: _facts(used, side, "threads") for side in sides}
     if any(threads.values()):
         counts = ", ".join(f"{s} {'/'.join(sorted({str(n) for n in found}))}" for s, found in threads.items() if found)
-        said.append(f"Threads of torch on the CPU: {counts}.")
+        said.append(f"Torch's CPU threads: {counts}.")
     return said
 
 

@@ -16,7 +16,7 @@ _NAMES = {
     "prepare": "prepare()",
     "inputs": "inputs()",
     "outputs": "outputs()",
-    "pending": "outputs(), what its first call takes longer",
+    "pending": "outputs(), extra time of its first call",
     "redraw": "redraw()",
     "reset": "reset()",
     "latencies": "latencies()",

@@ -18,7 +18,7 @@ from aiperf.report.profile_words import RESULT, written
 
 NOT_PROFILED = "not profiled"
 BARS = (
-    f"a counter has moved from {100 * MOVED:.0f} % on, a share from {MOVED_POINTS:.0f} points, an event of perf's from "
+    f"a counter counts as moved from {100 * MOVED:.0f} % on, a share from {MOVED_POINTS:.0f} points, a perf event from "
     f"{100 * MOVED_BY_PERF:.0f} %"
 )
 """When a counter counts as moved."""
@@ -55,7 +55,7 @@ def flag(record: CaseRecord, profile: Profile | None) -> str:
     if not any(r.primary and (r.side, r.against) == held and record.outcome(r) == "improved" for r in record.results):
         return ""
     moves = "; ".join(_movement(m) for m in against)
-    return f"improved, but not by the mechanism that it claims: {moves}"
+    return f"improved, but not by the claimed mechanism: {moves}"
 
 
 def mechanism_sentences(record: CaseRecord, profile: Profile | None) -> list[str]:
@@ -63,7 +63,7 @@ def mechanism_sentences(record: CaseRecord, profile: Profile | None) -> list[str
     found = {m.counter: m for m in _held(record, profile)}
     said = [_explanation(name, claim, found.get(name)) for name, claim in record.case.moves.items()]
     if record.pairs and any(name not in found for name in record.case.moves):
-        said.append(f"To read what was not: {shlex.join(['aiperf', 'profile', record.case.scenario])}")
+        said.append(f"To read the missing counters: {shlex.join(['aiperf', 'profile', record.case.scenario])}")
     return said
 
 

@@ -113,7 +113,7 @@ def _declared_whole(
     flops, amount = (total / places for total in work)
     said = f"{side} as a whole{f', per GPU or rank of {places}' if places > 1 else ''}: "
     said += f"{format_rate(flops, 'FLOP')} and {format_value(amount, 'B')} {meaning} declared per iteration, "
-    said += f"{_timing(timed)}; FLOPs of its kernels apart are not known"
+    said += f"{_timing(timed)}; FLOPs of its single kernels are not known"
     return RooflinePoint(side, place, flops, amount, _seconds(timed), said)
 
 
@@ -125,7 +125,7 @@ def _kernel_point(side: str, place: int, row: CounterRow, flops: float, said: st
 def _beside(counted: float | None, declared: float) -> str:
     """Say that what was counted is not what the workload declares, where it was and they disagree."""
     if counted and not declared:
-        return "; the workload declares none, and any of address arithmetic is counted"
+        return "; the workload declares none, but any of address arithmetic is counted"
     if counted is None or not declared or abs(counted / declared - 1) <= DISAGREES:
         return ""
     differs = format_change(counted / declared - 1)

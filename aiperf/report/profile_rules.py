@@ -27,12 +27,12 @@ from aiperf.profilers.classify import (
 from aiperf.records.profiled import CounterRow
 
 _SIDE_RULES = {
-    "communication": f"communication that nothing hides is at least {EXPOSED_PCT:.0f} % of the wall",
-    "transfer": f"copies are at least {COPY_PCT:.0f} % of the wall and take longer than computation",
+    "communication": f"exposed communication is at least {EXPOSED_PCT:.0f} % of the wall time",
+    "transfer": f"copies are at least {COPY_PCT:.0f} % of the wall time and take longer than computation",
     "launch": f"the GPU is busy for less than {IDLE_PCT:.0f} % of its span, with at least {FEWEST_LAUNCHES} launches "
     f"at most {LAUNCH_INTERVAL_S * 1e6:.0f} µs apart, each with less kernel time than that",
-    "host": f"the GPU is busy for less than {IDLE_PCT:.0f} % of its span, and not for the cost of launches, while the "
-    "host does not just wait for it",
+    "host": f"the GPU is busy for less than {IDLE_PCT:.0f} % of its span, not because of launch costs, and the host is "
+    "not just waiting for it",
     "gpu": f"the GPU is busy for at least {IDLE_PCT:.0f} % of its span",
 }
 """Class of a side -> what decides it; a class of kernels is decided by theirs."""

@@ -28,7 +28,7 @@ def suite_lines(profiles: Sequence[Profile], *, width: int) -> list[Line]:
     columns = [
         name_column("case", lambda profile: profile.case),
         value_column("by", _tools),
-        value_column("wall an iteration", _walls),
+        value_column("wall per iteration", _walls),
         value_column("bound by", _bounds),
         value_column("mechanism", _claims, keep=True),
     ]

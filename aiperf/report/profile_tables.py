@@ -41,7 +41,7 @@ PERCENTAGES = (
 )
 """Header and field of what a kernel profiler reads, the most important first."""
 _MEANING = "of peak; sector: share of each loaded sector that was asked for; occ.: achieved occupancy"
-_COUNTED = "FLOP: floating-point instructions as counted, any of address arithmetic included"
+_COUNTED = "FLOP: floating-point instructions as counted, including any of address arithmetic"
 _EVENT_NAMES = {"task-clock": "task-clock, ms"}
 """What an event is called where its own name does not say what it counts."""
 _RESULT_STYLE = {"moved": "green", "did_not_move": "yellow", "opposite": "red", "not_readable": "dim"}
@@ -235,7 +235,7 @@ def _moved_wait(profile: Profile, tool: str, pair: Sequence[str]) -> list[Footno
     if moved is None:
         return []
     cycles = f"{moved.before:.3g} → {moved.after:.3g} of {moved.all_before:.3g} → {moved.all_after:.3g} cycles"
-    text = f"Of what warps wait for, {STALLS[moved.reason]} ({moved.reason}) moved most: {cycles} for each instruction"
+    text = f"The wait of warps that changed most: {STALLS[moved.reason]} ({moved.reason}), {cycles} per instruction"
     return [Footnote(text)]
 
 
@@ -305,7 +305,7 @@ def _per(profile: Profile, tool: str, pair: Sequence[str], found: Sequence[Match
     """What the totals are of."""
     divided = all(seen.iterations for match in found for seen in match.present)
     known = ", ".join(f"{side} {n}" for side in pair if (n := iterations_of(profile, side, tool)) is not None)
-    per = f"per iteration (profiled: {known})" if divided else "totals of all that was profiled"
+    per = f"per iteration (profiled: {known})" if divided else "totals over everything profiled"
     places = max(len(seen.rows) for match in found for seen in match.present)
     return f"{per}, means over {places} GPUs or ranks" if places > 1 else per
 

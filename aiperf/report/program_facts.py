@@ -12,7 +12,7 @@ from aiperf.report.numbers import clean
 
 _COUNTED = {
     "cgroup": "by a control group of each run",
-    "wait4": "process by process as they ended, memory of several at once by looking",
+    "wait4": "process by process as they exited, with the memory of concurrent processes sampled",
 }
 
 
@@ -27,7 +27,7 @@ def program_sentences(record: CaseRecord) -> list[str]:
 def _turns(runs: dict[str, SideRun]) -> Iterator[str]:
     facts = next((run.facts for run in runs.values() if "sliced" in run.facts), {})
     if facts:
-        how = "in slices, awake one at a time" if facts["sliced"] else "one whole run after the other"
+        how = "in slices, one awake at a time" if facts["sliced"] else "one after the other, as whole runs"
         yield f"The programs ran {how}: {clean(str(facts.get('why', '')))}."
 
 

@@ -27,7 +27,7 @@ from aiperf.store.codec import to_plain
 from aiperf.store.reference import Measurement
 from aiperf.units import format_bytes, format_percent
 
-_LANES = {"cpu": "CPU", "gpu": "GPU", "either": "CPU, or GPU where there is one"}
+_LANES = {"cpu": "CPU", "gpu": "GPU", "either": "CPU, or GPU if there is one"}
 _COUNTS = {"gpus": "GPU", "cpus": "CPU", "ranks": "rank"}
 _BYTES = ("memory", "gpu_memory", "disk")
 
@@ -120,7 +120,7 @@ def measure_sentences(
     elif measure.exclusive:
         where = "A fresh process for each side of each pair, one after the other"
     else:
-        where = "A fresh process for each side of each pair, alive together, measured in alternating rounds"
+        where = "A fresh process for each side of each pair, both alive at once, measured in alternating rounds"
     clock = {
         "auto": "device clock" if gpus else "wall clock",
         "device": "device clock",
@@ -128,7 +128,7 @@ def measure_sentences(
         "gpu": "",
     }
     caches = (
-        "CPU and GPU caches as the call before left them"
+        "CPU and GPU caches as the previous call left them"
         if measure.cache == "hot"
         else "caches flushed before each call"
     )
@@ -136,11 +136,11 @@ def measure_sentences(
     said = [f"{where}; {measure.statistic} over its starts." if programs else f"{where}; {how}."]
     said += [metric_sentence(metric) for metric in metrics]
     if measure.clock == "gpu":
-        said.append("Its kernels and copies are timed by the GPU's activity records (CUPTI), beside the wall time.")
+        said.append("Its kernels and copies are timed by the GPU's activity records (CUPTI), in addition to wall time.")
     if measure.metric != DEFAULT_METRIC:
         about = METRICS.get(measure.metric)
         label = "peak memory of the device it runs on" if measure.metric == "memory" else measure.metric
-        said.append(f"The primary metric is {about.label if about else label}; time is shown beside it.")
+        said.append(f"The primary metric is {about.label if about else label}; time is shown, too.")
     if measure.delta is not None:
         said.append(f"Differences within {format_percent(measure.delta)} count as equivalent.")
     if measure.max_pairs is not None:
@@ -152,12 +152,12 @@ def metric_sentence(metric: ProgramMetric) -> str:
     """Say where a metric of a program's own comes from."""
     if metric.range:
         parts = {"mean": "time of one", "total": "time of all", "count": "number"}
-        return f"{metric.name}: {parts[metric.part]} of the NVTX ranges {metric.range} of a start."
+        return f"{metric.name}: {parts[metric.part]} of the NVTX ranges {metric.range} in a run."
     place = f'the last match of "{metric.pattern}"' if metric.pattern else f"{metric.path} of the last line of JSON"
     unit = f" in {metric.unit}" if metric.unit else ""
     if not (metric.pattern or metric.path):
-        return f"{metric.name}{unit} ({metric.better} is better): as the workload gives it, mean over its turns."
-    return f"{metric.name}{unit} ({metric.better} is better): {place} in what a start prints."
+        return f"{metric.name}{unit} ({metric.better} is better): as reported by the workload, mean over its turns."
+    return f"{metric.name}{unit} ({metric.better} is better): {place} in what a run prints."
 
 
 def check_sentence(check: Check) -> str:
@@ -174,7 +174,7 @@ def check_sentence(check: Check) -> str:
         rtol = "that of before's dtype" if check.rtol is None else f"{check.rtol:g}"
         atol = "the same times the root mean square" if check.atol is None else f"{check.atol:g}"
         said = f"Floats must agree within a relative tolerance ({rtol}) and an absolute one ({atol}), all else exactly."
-    reference = " Both sides are compared with the float64 reference of before too." if check.reference else ""
+    reference = " Both sides are also compared with the float64 reference of before." if check.reference else ""
     return said + reference + reason
 
 

@@ -52,7 +52,7 @@ def summary_line(records: Sequence[CaseRecord], *, seconds: float | None = None,
     in_cases = sum(record.seconds for record in records)
     spent = format_duration(in_cases if seconds is None else seconds)
     if records and seconds is not None and in_cases < seconds - max(_START_S, seconds / 10):
-        spent += f", {format_duration(in_cases)} of it in the cases"
+        spent += f", {format_duration(in_cases)} of it in cases"
     return " · ".join([*(parts or ["nothing measured"]), spent])
 
 
@@ -126,7 +126,7 @@ def _where(run: RunRecord) -> list[str]:
         parts.append(f"torch {torch}")
     count = len(run.findings)
     if count:
-        parts.append(f"{counted(count, 'finding')} of the host")
+        parts.append(counted(count, "host finding"))
     return [clean(p) for p in parts]
 
 
@@ -164,6 +164,6 @@ def over_budget(run: RunRecord, records: Iterable[CaseRecord]) -> list[str]:
     if not budget or seconds <= float(budget):
         return []
     return [
-        f"the cases took {format_duration(seconds)}, longer than the budget of {format_duration(float(budget))}: every "
-        "case gets its first look"
+        f"the cases took {format_duration(seconds)}, longer than the budget of {format_duration(float(budget))}: "
+        "every case gets its first look"
     ]

@@ -15,7 +15,7 @@ from aiperf.scenario.workloads import Parameter, WorkloadListing
 
 _NAMED = 5
 """Scenarios that are named of those that use a workload."""
-_UNITS = {"Size": "A size carries a unit, such as 256MiB.", "Seconds": "A time carries a unit, such as 2ms."}
+_UNITS = {"Size": "A size needs a unit, such as 256MiB.", "Seconds": "A time needs a unit, such as 2ms."}
 
 
 def workload_view(entry: WorkloadListing) -> Printed:
@@ -42,6 +42,6 @@ def _parameters(parameters: Sequence[Parameter]) -> list[Block]:
 
 def _used(names: Sequence[str]) -> str:
     if not names:
-        return "None of those that are shipped."
+        return "None of the shipped ones."
     more = len(names) - _NAMED
     return f"{', '.join(names[:_NAMED])}{f' and {more} more' if more > 0 else ''}."

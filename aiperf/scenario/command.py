@@ -31,7 +31,7 @@ def words_of(text: str, *, other: str = "") -> tuple[str, ...]:
         raise InvalidValue(f"{text!r} has a quote that is not closed.", "Close it, or put a \\ before it.") from None
     if words and (syntax := shell_syntax(text)):
         raise InvalidValue(
-            f"{syntax!r} in {text!r} is for a shell, and no shell runs it: {words[0]} would get it as an argument.",
+            f"{syntax!r} in {text!r} is shell syntax, but no shell runs this: {words[0]} would get it as an argument.",
             f"{f'{other}, or write' if other else 'Write'} sh -c {shlex.quote(text)}, or put it in single quotes where "
             "it is meant as an argument.",
         )

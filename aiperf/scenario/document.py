@@ -88,7 +88,8 @@ def _parsed(path: Path, text: str) -> Document:
     if root is None:
         builder.faults.append(_at(path, 1, 1, "is empty.", "Start with aiperf new NAME, or copy a shipped scenario."))
     elif not isinstance(root, dict):
-        builder.faults.append(_at(path, 1, 1, "is not a mapping of keys.", "Write key: value lines, title: first."))
+        hint = "Write key: value lines, starting with title:."
+        builder.faults.append(_at(path, 1, 1, "is not a mapping of keys.", hint))
     if not isinstance(root, dict):
         raise UserError(arranged(builder.faults))
     return replace(builder.result(root), faults=tuple(builder.faults))
@@ -100,13 +101,13 @@ def _text(path: Path) -> str:
         if path.is_dir():
             raise UserError(Fault(where, "is a folder, not a scenario file."))
         if not path.exists():
-            raise UserError(Fault(where, "does not exist.", "aiperf list shows the scenarios that do."))
+            raise UserError(Fault(where, "does not exist.", "aiperf list shows the available scenarios."))
         if not path.is_file():
             raise UserError(Fault(where, "is not a regular file.", "Give a file that ends in .yaml."))
         size = path.stat().st_size
         if size > MAX_BYTES:
-            what = f"is {size / MAX_BYTES:.1f} MiB long; a scenario file may have 1 MiB."
-            raise UserError(Fault(where, what, "Data belongs in a file that the workload reads."))
+            what = f"is {size / MAX_BYTES:.1f} MiB long; the limit for a scenario file is 1 MiB."
+            raise UserError(Fault(where, what, "Move data to a file that the workload reads."))
         return path.read_bytes()[: MAX_BYTES + 1].decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
@@ -129,12 +130,12 @@ def _syntax(path: Path, error: yaml.YAMLError) -> Fault:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
     if isinstance(error, yaml.reader.ReaderError):
-        what = f"holds a character that YAML does not allow (code {error.character})."
+        what = f"contains a character that YAML does not allow (code {error.character})."
         return _at(path, line, column, what, "Remove it, or write it as an escape in double quotes.")
     problem = getattr(error, "problem", None) or "it cannot be parsed"
-    hint = "Look for a missing colon, quote or bracket, or a wrong indentation, here or in the line before."
+    hint = "Check for a missing colon, quote or bracket, or wrong indentation, on this line or the one before."
     if path.suffix == ".py":
-        way = f"aiperf new makes one; its sides name functions: before: ./{path.name}:FUNCTION."
+        way = f"Create one with aiperf new, and name functions as its sides: before: ./{path.name}:FUNCTION."
         return Fault(shown_path(path), "is Python; a scenario is a .yaml file.", way)
     return _at(path, line, column, f"is not valid YAML: {problem}.", hint)
 
@@ -159,7 +160,7 @@ class _Builder:
             if isinstance(event, yaml.DocumentStartEvent):
                 documents += 1
                 if documents == 2:
-                    self._fault(event, "begins a second document.", "Keep one scenario in a file; remove the ---.")
+                    self._fault(event, "starts a second document.", "Keep one scenario per file: remove the ---.")
                     break
             elif isinstance(event, yaml.NodeEvent):
                 root = self._node(event, events, ())
@@ -220,7 +221,7 @@ class _Builder:
             self._fault(event, f"{dotted(place)}: a key has an anchor or a tag.", "Write a plain word as the key.")
         if event.value in found:
             line = self.keys[place][0]
-            self._fault(event, f"{dotted(place)} is written twice, first in line {line}.", "Remove one of the two.")
+            self._fault(event, f"{dotted(place)} appears twice, first on line {line}.", "Remove one of the two.")
             return None
         self.keys[place] = _place(event)
         return str(event.value)
@@ -229,7 +230,7 @@ class _Builder:
         text: str = event.value
         self.texts[path] = text
         if "\0" in text:
-            self._fault(event, f"{dotted(path)} holds a NUL character.", "Remove it.")
+            self._fault(event, f"{dotted(path)} contains a NUL character.", "Remove it.")
             return text.replace("\0", "")
         if not event.implicit[0]:
             return text

@@ -167,8 +167,8 @@ def _clashes(paths: list[Path]) -> list[Fault]:
     for path in paths:
         other = first.setdefault(path.stem, path)
         if other != path:
-            what = f"two scenarios are called {path.stem}: {shown_path(other)} and {shown_path(path)}."
-            faults.append(Fault("", what, "Select one by its path, or rename one: records carry the name."))
+            what = f"two scenarios have the name {path.stem}: {shown_path(other)} and {shown_path(path)}."
+            faults.append(Fault("", what, "Select one by its path, or rename one: runs are stored under that name."))
     return faults
 
 

@@ -98,15 +98,15 @@ def _agreement(document: Document, parts: Outline, metrics: list[dict[str, Progr
     for side, own in zip(parts.sides[1:], metrics[1:], strict=True):
         for name in metrics[0].keys() ^ own.keys():
             lacking = side if name in metrics[0] else parts.sides[0]
-            what = f"{dotted(lacking.path)} has no metric {name}, another side has one."
+            what = f"{dotted(lacking.path)} has no metric {name}, but another side has one."
             hint = "Declare it for every side, or in metrics at the top of the file."
             yield document.fault(lacking.path, what, hint, key=True)
         for name in metrics[0].keys() & own.keys():
             first, other = metrics[0][name], own[name]
             if (first.unit, first.better) != (other.unit, other.better):
                 at = (*side.path, "metrics", name)
-                what = f"{dotted(at)}: {name} is in {_meaning(other)}, and in {_meaning(first)} on the first side."
-                yield document.fault(at, what, "State the same unit: and better: on both.")
+                what = f"{dotted(at)}: {name} is in {_meaning(other)}, but in {_meaning(first)} on the first side."
+                yield document.fault(at, what, "Write the same unit: and better: on both.")
 
 
 def _meaning(metric: ProgramMetric) -> str:
@@ -120,7 +120,7 @@ def _clock(document: Document, parts: Outline, measure: dict[str, Any]) -> Itera
     if not parts.is_command:
         yield document.fault(at, "measure.clock: gpu is for programs (command:).", "Write device for workloads.")
     elif not parts.gpus_needed:
-        what = "measure.clock: gpu needs a GPU, and the scenario does not ask for one."
+        what = "measure.clock: gpu needs a GPU, but the scenario does not ask for one."
         yield document.fault(at, what, "Write needs: {gpus: 1}.")
 
 
@@ -133,7 +133,7 @@ def _primary(document: Document, parts: Outline, measure: dict[str, Any], own: l
         return
     if metric in GPU_METRICS and not on_gpu:
         what = f"measure.metric: {metric} is measured by the GPU's clock only."
-        yield document.fault(at, what, "Write clock: gpu beside it.")
+        yield document.fault(at, what, "Also write clock: gpu.")
     elif metric not in known:
         what = f"measure.metric: {shown(metric)} is not allowed; allowed: {allowed(known)}."
         yield document.fault(at, what, nearest(metric, known) or _NAMED)
@@ -144,7 +144,7 @@ def _primary(document: Document, parts: Outline, measure: dict[str, Any], own: l
         what = f"measure.metric: only commands report {metric} time."
         yield document.fault(at, what, "Choose time, memory, first_iteration or a latency.")
     elif metric == "gpu_memory" and not parts.gpus_needed:
-        what = "measure.metric: gpu_memory needs a GPU, and the scenario does not ask for one."
+        what = "measure.metric: gpu_memory needs a GPU, but the scenario does not ask for one."
         yield document.fault(at, what, "Write needs: {gpus: 1}.")
     elif metric in ("memory", "peak_memory", "gpu_memory") and measure.get("isolation") == "in_process":
         what = f"measure.metric: {metric} of sides that share one process belongs to neither."

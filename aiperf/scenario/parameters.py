@@ -83,8 +83,8 @@ def _resolve(text: str, base: Path) -> Resolved:
 
 def _with_setup(workload: Resolved, text: str, base: Path) -> Resolved:
     if not workload.signature.plain:
-        hint = "Leave setup out: it makes the arguments of plain functions."
-        raise usage(f"{workload.text} is given a context and makes its inputs itself.", hint)
+        hint = "Leave setup out: it makes arguments for plain functions only."
+        raise usage(f"{workload.text} takes a context and makes its own inputs.", hint)
     signature = read_signature(text, base=base)
     if not signature.plain:
         name = text.rpartition(":")[2]
@@ -147,7 +147,7 @@ def _annotation(signature: Signature, axis: str, key: str) -> str | None:
 def _unknown(document: Document, workload: Resolved, at: KeyPath, key: str) -> Fault:
     names = list(workload.takes.parameters)
     if entry(key) and head(key) in names:
-        what = f"{dotted(at)}: {head(key)} of {workload.text} is not a mapping, it has no entries."
+        what = f"{dotted(at)}: {head(key)} of {workload.text} is not a mapping and has no entries."
         return document.fault(at, what, f"Sweep {head(key)} itself.", key=True)
     side_keys = [k for k in RESERVED if k not in OF_A_SIDE] if at[0] == "params" else list(RESERVED)
     if at[0] in ("axes", "gpu"):

@@ -41,8 +41,8 @@ _SUFFIXES = {"_ns": "ns", "_us": "us", "_ms": "ms", "_s": "s", "_seconds": "s", 
 def typed_metrics(texts: Sequence[str], better: Sequence[str]) -> tuple[ProgramMetric, ...]:
     """The metrics of ``--metric`` and ``--better``: one direction for each, or one for all. Raises InvalidValue."""
     if len(better) not in (0, 1, len(texts)):
-        what = f"--better is given {len(better)} times for {len(texts)} of --metric."
-        raise InvalidValue(what, "Give it once for all, or once for each in their order.")
+        what = f"--better is given {len(better)} times, but --metric {len(texts)} times."
+        raise InvalidValue(what, "Give it once for all, or once for each --metric, in the same order.")
     each = list(better) * (len(texts) if len(better) == 1 else 1) or [""] * len(texts)
     found = tuple(typed_metric(text, better=one) for text, one in zip(texts, each, strict=True))
     if len(better) == 1 < len(texts):
@@ -50,9 +50,9 @@ def typed_metrics(texts: Sequence[str], better: Sequence[str]) -> tuple[ProgramM
     names = [metric.name for metric in found]
     if twice := next((name for name in names if names.count(name) > 1), ""):
         paths = all(metric.path for metric in found if metric.name == twice)
-        named = "In a scenario each has a name: metrics: {NAME: {json: PATH}}."
-        hint = named if paths else f"Name the group of one: {_named(twice + '_2')}."
-        raise InvalidValue(f"two metrics are called {twice}.", hint)
+        named = "In a scenario you can name each: metrics: {NAME: {json: PATH}}."
+        hint = named if paths else f"Name the group of one of them: {_named(twice + '_2')}."
+        raise InvalidValue(f"two metrics have the name {twice}.", hint)
     return found
 
 
@@ -60,8 +60,8 @@ def _check_for_all(texts: Sequence[str], found: Sequence[ProgramMetric]) -> None
     """One direction for all must not turn round a rate, a time or a size that stands among others."""
     for text, metric in zip(texts, found, strict=True):
         if (own := _own_direction(text)) and own != metric.better:
-            what = f"one --better {metric.better} for all would turn {metric.name} round: by its unit {own} is better."
-            raise InvalidValue(what, "Give --better once for each, in their order.")
+            what = f"--better {metric.better} contradicts the unit of {metric.name}, for which {own} is better."
+            raise InvalidValue(what, "Give --better once for each --metric, in the same order.")
 
 
 def _own_direction(text: str) -> str:
@@ -98,7 +98,7 @@ def metric_of_path(name: str, path: str, *, unit: str = "", better: str = "") ->
     """A metric in a line of JSON that the program prints. Raises InvalidValue."""
     parts = path.split(".")
     if not all(parts):
-        raise InvalidValue(f'"{path}" is not a path in a line of JSON.', "For example: json:stats.tokens_per_s.")
+        raise InvalidValue(f'"{path}" is not a JSON path.', "For example: json:stats.tokens_per_s.")
     last = next((part for part in reversed(parts) if not part.isdecimal()), "value")
     thing, per, second = last.rpartition("_per_")
     found = f"{thing}/s" if per and second in ("s", "sec", "second") else ""
@@ -138,7 +138,7 @@ def metric_from_keys(name: str, value: Any) -> ProgramMetric:
             raise InvalidValue(f"{key}: {shown(given)} is not text.", "Quote it.")
     given = {key: value[key] for key in ("unit", "better") if key in value}
     if ("pattern" in value) == ("json" in value):
-        raise InvalidValue("a metric has a pattern or a path in JSON.", "Write one of pattern: and json:.")
+        raise InvalidValue("a metric needs either a pattern or a JSON path.", "Write either pattern: or json:.")
     if "json" in value:
         return metric_of_path(name, value["json"].removeprefix(_JSON), **given)
     return metric_of_pattern(name, value["pattern"], **given)
@@ -165,7 +165,7 @@ def check_primary(name: str, metrics: Sequence[ProgramMetric], others: Collectio
 
 def _metric(name: str, unit: str, better: str, *, pattern: str = "", path: str = "") -> ProgramMetric:
     if not METRIC_NAME.fullmatch(name):
-        where = f"Name its group, e.g. {_named('throughput')}." if pattern else "Letters, digits, _, - and . make one."
+        where = f"Name its group, e.g. {_named('throughput')}." if pattern else "Use letters, digits and _ - . only."
         raise InvalidValue(f'"{name}" cannot be the name of a metric.', where)
     if name in RESERVED_NAMES:
         raise InvalidValue(f'"{name}" is a metric that aiperf measures itself.', "Choose another name.")
@@ -175,7 +175,7 @@ def _metric(name: str, unit: str, better: str, *, pattern: str = "", path: str =
     known = better or ("higher" if unit.endswith(("/s", "/sec", "/second")) else "lower" if base in ("s", "B") else "")
     if not known:
         advice = "Add --better higher or --better lower; in a scenario, better: higher or better: lower."
-        raise InvalidValue(f"whether a higher or a lower {name} is better does not follow from its unit.", advice)
+        raise InvalidValue(f"the unit of {name} does not show whether higher or lower is better.", advice)
     made = ProgramMetric(name, base, pattern=pattern, path=path, factor=factor)
     return replace(made, better="higher" if known == "higher" else "lower")
 
@@ -190,10 +190,10 @@ def _group_of(pattern: str) -> str:
     if len(named) == 1:
         return named[0]
     if compiled.groups == 0:
-        raise InvalidValue(f'"{pattern}" has no group that holds the number.', _HINT)
+        raise InvalidValue(f'"{pattern}" has no group to capture the number.', _HINT)
     if compiled.groups > 1:
         advice = f"Name the one that counts, e.g. {_named('throughput')}, or write the others as (?:…)."
-        raise InvalidValue(f'"{pattern}" has {compiled.groups} groups, and one number is asked for.', advice)
+        raise InvalidValue(f'"{pattern}" has {compiled.groups} groups, but a metric is one number.', advice)
     return ""
 
 

@@ -73,26 +73,27 @@ def _commands(document: Document, parts: Outline) -> Iterator[Fault]:
     for side in parts.sides:
         if "prepare" in side.data and not side.is_command:
             hint = "Give the Workload a prepare function, or make the arguments in setup."
-            what = f"{dotted((*side.path, 'prepare'))}: only a command is prepared by a line for the shell."
+            what = f"{dotted((*side.path, 'prepare'))}: only a command can be prepared by a shell line."
             yield document.fault((*side.path, "prepare"), what, hint, key=True)
     if not any(s.is_command for s in parts.sides):
         return
-    hint = "Write it into the command, or as a variable in env."
+    hint = "Write it into the command, or set a variable in env."
     for side in parts.sides:
         if not side.is_command:
-            what = f"{dotted(side.path)} has no command, another side has one."
+            what = f"{dotted(side.path)} has no command, but another side has one."
             meant = next((key for key in side.params if closest(key, ["command"])), None)
             way = f"Did you mean command, not {meant}?" if meant else "Give every side a command, or none."
             yield document.fault(side.path, what, way, key=True)
             continue
         for key in side.params:
-            yield document.fault((*side.path, key), f"{dotted((*side.path, key))}: a command takes no parameter.", hint)
+            what = f"{dotted((*side.path, key))}: a command takes no parameters."
+            yield document.fault((*side.path, key), what, hint)
         if "workload" in side.data:
-            what = f"{dotted(side.path)} has a workload and a command."
+            what = f"{dotted(side.path)} has both a workload and a command."
             yield document.fault((*side.path, "workload"), what, "Keep one of the two.", key=True)
     if parts.is_command:
         for key in parts.params:
-            yield document.fault(("params", key), f"params.{key}: a command takes no parameter.", hint, key=True)
+            yield document.fault(("params", key), f"params.{key}: a command takes no parameters.", hint, key=True)
         if "workload" in document.data:
             what = "workload is not used: every side is a command."
             yield document.fault(("workload",), what, "Remove it.", key=True)
@@ -102,7 +103,7 @@ def _workloads(document: Document, parts: Outline) -> Iterator[Fault]:
     if "workload" in document.data:
         return
     if not any(key in document.data for key in ("before", "after", "ladder")):
-        hint = "Write workload: ./file.py:function, and with before: and after: what differs."
+        hint = "Write workload: ./file.py:function, and what differs under before: and after:."
         yield document.fault((), "workload is missing.", hint)
         return
     lacking = [s for s in parts.sides if not s.is_command and "workload" not in s.data]
@@ -113,7 +114,7 @@ def _workloads(document: Document, parts: Outline) -> Iterator[Fault]:
 
 def _setup(document: Document, parts: Outline) -> Iterator[Fault]:
     if "setup" in document.data and any(s.is_command for s in parts.sides):
-        what = "setup makes the arguments of functions; a command gets none."
+        what = "setup makes arguments for functions; a command takes none."
         yield document.fault(("setup",), what, "Write them into the command.", key=True)
 
 
@@ -135,13 +136,13 @@ def _axes(document: Document, parts: Outline) -> Iterator[Fault]:
             yield document.fault(at, f"{dotted(at)}: {head(key)} has no entries.", f"Write {head(key)}.", key=True)
         elif parts.is_command and head(key) not in (*AXIS_KEYS, "env"):
             hint = f"Sweep {allowed(AXIS_KEYS)} or env.NAME."
-            yield document.fault(at, f"{dotted(at)}: a command takes no parameter.", hint, key=True)
+            yield document.fault(at, f"{dotted(at)}: a command takes no parameters.", hint, key=True)
         for side in parts.sides:
             if holds(side.data, key):
                 hint = f"Remove {key} from axes or from {dotted(side.path)}."
                 yield document.fault(at, f"axis {key} is fixed by {dotted(side.path)}.", hint, key=True)
         if holds(parts.shared, key):
-            yield document.fault(at, f"{key} is in params and in axes.", "Keep one of the two.", key=True)
+            yield document.fault(at, f"{key} is in both params and axes.", "Keep one of the two.", key=True)
         yield from _axis_values(document, ("axes", key), key, values)
 
 
@@ -154,7 +155,7 @@ def _axis_values(document: Document, at: tuple[str, str], key: str, values: list
             continue
         wrong = isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1024
         if key in ("ranks", "nodes") and wrong:
-            what = f"{dotted(place)}: {shown(value)} is not a number of {key}."
+            what = f"{dotted(place)}: {shown(value)} is not a valid number of {key}."
             yield document.fault(place, what, "Write 1 to 1024.")
         if head(key) in ("python", "venv", "ref") and (not isinstance(value, str) or not value):
             yield document.fault(place, f"{dotted(place)}: {shown(value)} is not text.", "Quote it.")
@@ -163,7 +164,7 @@ def _axis_values(document: Document, at: tuple[str, str], key: str, values: list
         text = axis_text(value)
         if text in texts:
             what = f"{dotted(place)}: {shown(value)} names the same case as value {texts[text] + 1}."
-            yield document.fault(place, what, "Remove it; every value of an axis names a case.")
+            yield document.fault(place, what, "Remove it; each value of an axis must give a different case.")
         texts.setdefault(text, index)
 
 
@@ -171,29 +172,29 @@ def _gpu(document: Document, parts: Outline) -> Iterator[Fault]:
     for key, value in parts.gpu.items():
         at = ("gpu", key)
         if key in OF_A_SIDE:
-            hint = "The gpu block replaces shared parameters and axes."
+            hint = "The gpu block can replace only shared parameters and axes."
             yield document.fault(at, f"{dotted(at)}: {key} cannot be replaced for a GPU.", hint, key=True)
         elif key in parts.axes:
             if not isinstance(value, list) or not value:
-                what = f"{dotted(at)}: {shown(value)} is not a list of values, and {key} is an axis."
+                what = f"{dotted(at)}: {shown(value)} is not a list of values, but {key} is an axis."
                 yield document.fault(at, what, "Write [first, second].")
             else:
                 yield from _axis_values(document, at, key, value)
         elif head(key) in RESERVED or not parts.sides:
             continue
         elif entry(key):
-            hint = nearest(key, parts.axes) or "Name a parameter, or an axis as axes has it."
+            hint = nearest(key, parts.axes) or "Name a parameter, or an axis from axes."
             yield document.fault(at, f"{dotted(at)}: {key} is not an axis.", hint, key=True)
         elif not isinstance(value, dict) and all(key in s.data for s in parts.sides):
-            what = f"{dotted(at)} has no effect: every side states {key}."
-            yield document.fault(at, what, "Remove it, or state it in params instead of in the sides.", key=True)
+            what = f"{dotted(at)} has no effect: every side sets {key}."
+            yield document.fault(at, what, "Remove it, or set it in params instead of in the sides.", key=True)
 
 
 def _case_count(document: Document, parts: Outline) -> Iterator[Fault]:
     for name, block in (("axes", {}), ("gpu", parts.gpu)):
         sizes = [len(b) if isinstance(b := block.get(k), list) else len(v) for k, v in parts.axes.items()]
         if math.prod(sizes) > MAX_CASES:
-            what = f"{name} gives {math.prod(sizes):,} cases; a scenario may have {MAX_CASES:,}."
+            what = f"{name} gives {math.prod(sizes):,} cases; the limit is {MAX_CASES:,}."
             yield document.fault((name,), what, "Sweep fewer values, or split the scenario.", key=True)
             return
 
@@ -213,7 +214,7 @@ def _check(document: Document, parts: Outline) -> Iterator[Fault]:
     fitting = {"tolerance": {"rtol", "atol"}, "named": {"name", "bound"}}.get(str(kind), set())
     for key in ("rtol", "atol", "name", "bound"):
         if key in check and key not in fitting:
-            what = f"check.{key} does not go with a {kind} check."
+            what = f"check.{key} does not apply to a {kind} check."
             yield document.fault(("check", key), what, "Write {rtol: …, atol: …} or {name: …, bound: …}.", key=True)
     if parts.is_command and kind != "none":
         hint = "Leave check out; let the program itself fail when its output is wrong."
@@ -234,9 +235,9 @@ def _measure(document: Document, parts: Outline) -> Iterator[Fault]:
     clock = measure.get("clock")
     if clock == "device" and parts.is_command:
         what = "measure.clock: a command is timed from start to exit, by wall time."
-        yield document.fault(("measure", "clock"), what, "Write gpu for the time of its kernels, or leave it out.")
+        yield document.fault(("measure", "clock"), what, "Write gpu to time its kernels, or leave it out.")
     elif clock == "device" and not parts.gpus_needed and "gpu" not in document.data:
-        what = "measure.clock: device needs a GPU, and the scenario does not ask for one."
+        what = "measure.clock: device needs a GPU, but the scenario does not ask for one."
         yield document.fault(("measure", "clock"), what, "Write needs: {gpus: 1}, or a gpu: block.")
     if measure.get("isolation") != "in_process":
         return
@@ -255,10 +256,10 @@ def _same(document: Document, parts: Outline) -> Iterator[Fault]:
         return
     if ("after",) not in document.keys:
         if "expect" in document.data and "before" in document.data:
-            what = f"expect: {shown(document.data['expect'])} of a workload alone, which is held against itself."
+            what = f"expect: {shown(document.data['expect'])} for a single workload, which is compared with itself."
             yield document.fault(("expect",), what, "Write equivalent, or leave it out.")
     elif len(parts.sides) == 2 and parts.sides[0].data == parts.sides[1].data:
-        hint = "State what differs; or write expect: equivalent to compare a side with itself."
+        hint = "Write what differs; or expect: equivalent to compare a side with itself."
         yield document.fault(("after",), "after is the same as before.", hint, key=True)
 
 
@@ -268,7 +269,7 @@ def _book(document: Document, parts: Outline) -> Iterator[Fault]:
     for index, raw in enumerate(entries if isinstance(entries, list) else []):
         cited, at = citation(raw, parts.axes), ("book", index)
         if cited.row in places:
-            what = f"{dotted(at)}: {cited.row} is cited already, as {dotted(('book', places[cited.row]))}."
+            what = f"{dotted(at)}: {cited.row} is already cited at {dotted(('book', places[cited.row]))}."
             yield document.fault(at, what, "Cite it once; side takes a list of names.")
         elif cited.row:
             places[cited.row] = index
@@ -298,7 +299,7 @@ def _answering_cases(document: Document, parts: Outline, at: KeyPath, raw: Any) 
     """Faults of the cases that a citation names: where there are axes, each has one value of every axis."""
     keys = [key for key in ("case", "cases") if isinstance(raw, dict) and key in raw]
     if len(keys) == 2:
-        yield document.fault((*at, "cases"), f"{dotted(at)} has case and cases.", "Keep one of the two.", key=True)
+        yield document.fault((*at, "cases"), f"{dotted(at)} has both case and cases.", "Keep one of the two.", key=True)
     elif keys and not parts.axes:
         what = f"{dotted((*at, keys[0]))}: the scenario has no axes, so it has one case."
         yield document.fault((*at, keys[0]), what, f"Remove {keys[0]}.", key=True)
@@ -320,7 +321,7 @@ def _answering_cases(document: Document, parts: Outline, at: KeyPath, raw: Any) 
 def _answering_case(document: Document, parts: Outline, at: KeyPath, point: dict[str, Any]) -> Iterator[Fault]:
     yield from _point(document, parts, at, point)
     if lacking := [key for key in parts.axes if key not in point]:
-        what = f"{dotted(at)} does not say {allowed(lacking)}; axes: {_axes_text(parts)}."
+        what = f"{dotted(at)} gives no value for {allowed(lacking)}; axes: {_axes_text(parts)}."
         yield document.fault(at, what, "Give each axis one value, or list several cases under cases.")
 
 
@@ -359,8 +360,8 @@ def _expect(document: Document, parts: Outline) -> Iterator[Fault]:
             what = f"{dotted(at)}: no case has {point_text(stated.case)}, on a CPU or a GPU."
             yield document.fault(at, what, "Name values that one case has.")
         elif points and all(any(other.fits(p) for other in earlier) for p in meant):
-            what = f"{dotted(at)}: earlier entries decide for all its cases; the first that fits a case counts."
-            yield document.fault(at, what, "Remove it, or write it before them.")
+            what = f"{dotted(at)}: earlier entries already cover all its cases; the first match counts."
+            yield document.fault(at, what, "Remove it, or move it before them.")
         earlier.append(stated)
 
 

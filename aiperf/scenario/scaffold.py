@@ -13,25 +13,25 @@ from aiperf.errors import Fault, UserError, usage
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}\Z")
 
 _SHORT_SCENARIO = """\
-# Is after faster than before, and do both return the same? Run it:  aiperf run ./{name}.yaml
+# Is after faster than before, and do both return the same result? Run it:  aiperf run ./{name}.yaml
 before: ./{name}.py:by_row
 after: ./{name}.py:whole
-setup: ./{name}.py:matrix         # makes the arguments of both, untimed, from a seed
+setup: ./{name}.py:matrix         # makes the arguments for both from a seed, untimed
 axes: {{rows: [1024, 8192]}}      # one case for each value; params: {{columns: 64}} gives one value to both
 
-# What else it may say (aiperf new NAME --full writes one that says more, with work and limits):
-# check: {{rtol: 1e-5}}           # how close floats must be; all else is compared exactly
-# expect: equivalent            # what you think will come out: improved (default), equivalent or regressed
+# More options (aiperf new NAME --full writes a longer example, with work and limits):
+# check: {{rtol: 1e-5}}           # how close floats must be; everything else is compared exactly
+# expect: equivalent            # the verdict you expect: improved (default), equivalent or regressed
 """
 
 _SHORT_CODE = '''\
-"""The functions that {name}.yaml compares. Each call is timed; what it returns is compared by value."""
+"""The functions that {name}.yaml compares. Each call is timed; its return value is compared."""
 
 import numpy as np
 
 
 def matrix(seed, *, rows: int = 1024, columns: int = 256):
-    """The argument of both; a tuple would hold several, a dict would give them by name."""
+    """The argument of both; return a tuple for several, or a dict to pass them by name."""
     return np.random.default_rng(seed).standard_normal((rows, columns))
 
 
@@ -46,31 +46,31 @@ def whole(matrix):
 _SCENARIO = """\
 # One before/after question. Run it:  aiperf run ./{name}.yaml
 title: Norms of rows, one row at a time against all at once   # what is compared
-why: A call for each row pays the interpreter and the library's entry every time; one call pays them once.
+why: A call for each row pays the overhead of the interpreter and the library every time; one call pays it once.
 tags: [mine]
 
-# The code both sides run: file beside this one, and the function in it.
+# The code that both sides run: a file next to this one, and a function in it.
 workload: ./{name}.py:row_norms
 
-# The function's keyword parameters. params are shared; before and after say what differs, and nothing else does.
+# The function's keyword parameters. params are shared; before and after list everything that differs.
 params: {{columns: 256}}
 axes: {{rows: [1024, 8192]}}        # one case for each value
 before: {{method: by_row}}
 after: {{method: whole}}
 
-# Both sides get equal inputs, and their outputs must agree. Sides that agree to the last bit: check: bitwise
+# Both sides get equal inputs, and their outputs must agree. If they agree to the last bit, write check: bitwise
 check: {{rtol: 1e-5, reference: true}}
-expect: improved                  # what you think will come out: improved, equivalent or regressed
+expect: improved                  # the verdict you expect: improved, equivalent or regressed
 
-# More that a scenario can say (aiperf show NAME prints one in full):
-# gpu: {{rows: [1048576]}}          # sizes to use instead where there is a GPU
+# More options (aiperf show NAME explains a scenario in full):
+# gpu: {{rows: [1048576]}}          # sizes to use instead if there is a GPU
 # needs: {{memory: 1GiB, libraries: {{torch: ">=2.6"}}}}
 # measure: {{cache: cold, delta: 0.01}}
 # Instead of after, a ladder of steps:  ladder: {{by_block: {{method: by_block}}, whole: {{method: whole}}}}
 """
 
 _WORKLOAD = '''\
-"""The code that the sides of {name}.yaml run. A workload sets up, and hands back what to time and what to check."""
+"""The code that the sides of {name}.yaml run. A workload sets up, and returns what to time and what to check."""
 
 from __future__ import annotations
 
@@ -101,12 +101,12 @@ def row_norms(
         np.sqrt(np.square(matrix).sum(axis=1), out=norms)
 
     return Workload(
-        # step is what is timed. Every call does the whole work anew and writes every output.
+        # step is what is timed. Every call does all the work again and writes every output.
         step={{"by_row": by_row, "whole": whole}}[method],
-        # What one step does: equal on both sides, or the comparison is not fair.
+        # What one step does: it must be equal on both sides, or the comparison is not fair.
         work=Work(bytes=matrix.nbytes + norms.nbytes, flops=2.0 * matrix.size, items=rows, item="rows"),
         outputs=lambda: {{"norms": norms}},
-        # The harness redraws the inputs now and then, to see that step really reads them.
+        # The harness sometimes redraws the inputs to check that step really reads them.
         inputs=lambda: {{"matrix": matrix}},
         reference=lambda: {{"norms": np.sqrt(np.square(matrix.astype(np.float64)).sum(axis=1))}},
     )
@@ -122,12 +122,12 @@ def scaffold(name: str, folder: Path, *, full: bool = False) -> list[Path]:
     stem = name.removesuffix(".yaml").removesuffix(".yml")
     if not _NAME.match(stem):
         hint = "Use letters, digits, - and _, e.g. my-pair; --folder FOLDER says where to write it."
-        raise usage(f'"{name}" is not a name for a scenario.', hint)
+        raise usage(f'"{name}" is not a valid scenario name.', hint)
     scenario, code = (_SCENARIO, _WORKLOAD) if full else (_SHORT_SCENARIO, _SHORT_CODE)
     texts = {folder / f"{stem}.yaml": scenario, folder / f"{stem}.py": code}
     taken = [p for p in texts if p.exists()]
     if taken:
-        raise UserError([Fault(str(p), "exists already.", "Choose another name; nothing was written.") for p in taken])
+        raise UserError([Fault(str(p), "already exists.", "Choose another name; nothing was written.") for p in taken])
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for path, text in texts.items():

@@ -190,31 +190,31 @@ class SharedFile(_Strict):
     ranks: Annotated[int, Field(ge=1, le=1024)] = 1
     """Processes started together with one rendezvous."""
     nodes: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Nodes that the ranks are spread over, as many on each; skipped where the run has fewer. A function with a
-    parameter of this name takes it for itself."""
+    """Nodes to spread the ranks over evenly; skipped if the run has fewer. A function with a parameter of this name
+    gets the value instead."""
     python: Text = ""
     """Interpreter that runs the side."""
     venv: Text = ""
     """Virtual environment that runs the side."""
     ref: Text = ""
-    """Branch, tag or commit of the repository that holds this file, or working-tree; empty runs the code as it lies."""
+    """Branch, tag or commit of the repository that holds this file, or working-tree; empty runs the code as it is."""
 
 
 class SideFile(SharedFile):
     """One side: parameters of the workload that differ, and how it is started."""
 
     workload: Text = ""
-    """Workload of this side alone: family.function, ./file.py:function or module:function."""
+    """Workload for this side only: family.function, ./file.py:function or module:function."""
     command: Command = ()
     """A whole program, timed from start to exit; started without a shell, in the folder of this file."""
     prepare: Text = ""
-    """Line that sh runs before each run of the command, untimed, as `aiperf ab --prepare` does."""
+    """Shell line to run, untimed, before each run of the command, as `aiperf ab --prepare` does."""
     metrics: PrintedMetrics = {}
-    """Numbers that this side's program prints, where its lines differ from the other side's."""
+    """Numbers that this side's program prints, if its lines differ from the other side's."""
 
 
 class NeedsFile(_Strict):
-    """What the scenario asks of a host; where it is missing the scenario is skipped with a reason."""
+    """What the scenario needs from a host; without it, the scenario is skipped with a reason."""
 
     gpus: Count = 0
     """GPUs; 1 or more makes the scenario run on the GPU."""
@@ -223,7 +223,7 @@ class NeedsFile(_Strict):
     peer_access: bool = False
     """GPUs that can read each other's memory."""
     gds: bool = False
-    """GPUDirect Storage really active."""
+    """GPUDirect Storage must be active."""
     libraries: dict[Text, Library] = {}
     """Import name -> version specifier, "" for any version."""
     cpus: Count = 0
@@ -235,9 +235,9 @@ class NeedsFile(_Strict):
     disk: Size = 0
     """Free disk space where results and scratch files go."""
     ranks: Count = 0
-    """Processes that must have a CPU each."""
+    """Processes that need a CPU each."""
     root: bool = False
-    """The superuser's rights."""
+    """Root privileges."""
     compiler: bool = False
     """A C++ compiler."""
     programs: list[Text] = []
@@ -248,13 +248,13 @@ class MeasureFile(_Strict):
     """How the scenario is timed."""
 
     clock: Clock = "auto"
-    """auto takes the device's clock on a GPU, else wall time; gpu: of programs, their kernels, beside wall time."""
+    """auto: the device clock on a GPU, else wall time; gpu: for programs, also the time of their kernels."""
     cache: Cache = "hot"
     """State of the caches before each iteration."""
     isolation: Isolation = "process"
-    """A process for each side, or both sides in one."""
+    """process: one for each side; in_process: both sides in one."""
     exclusive: bool = False
-    """The sides cannot live side by side."""
+    """The sides cannot run at the same time."""
     statistic: Statistic = "mean"
     """How a side's iterations become one time."""
     delta: Share = 0.02
@@ -262,12 +262,12 @@ class MeasureFile(_Strict):
     reentry: Count = 0
     """Untimed iterations after a side's turn begins."""
     blocking_kernel: bool = True
-    """Hold the stream back while launches queue."""
+    """Hold the stream with a blocking kernel while launches queue."""
     max_pairs: Annotated[int, Field(ge=3, le=10_000)] = 40
-    """Most launch pairs to measure."""
+    """Maximum number of launch pairs."""
     metric: Text = "time"
-    """The metric that the verdict and expect are about, one of metrics or of aiperf's own; memory is the GPU's where
-    one is used."""
+    """The metric that the verdict and expect refer to, from metrics or one of aiperf's own; memory means GPU memory if
+    a GPU is used."""
 
 
 class CheckFile(_Strict):
@@ -280,7 +280,7 @@ class CheckFile(_Strict):
     atol: Tolerance = 0.0
     """Absolute tolerance."""
     reference: bool = False
-    """Compare with the workload's float64 reference too."""
+    """Also compare with the workload's float64 reference."""
     name: Text = ""
     """The workload's own named check."""
     bound: Annotated[float, Field(allow_inf_nan=False)] = 0.0
@@ -290,20 +290,20 @@ class CheckFile(_Strict):
 
 
 class CitationFile(_Strict):
-    """A row of the book's catalogue, and which sides of a ladder and which cases are the row's."""
+    """A row of the book's catalogue, with the sides of a ladder and the cases that answer it."""
 
     row: Text
     """The row, as chNN/name or app/name."""
     side: SideNames = []
-    """The side that is the row's after, or several where the book means the best of them; else the last side."""
+    """The side that is the row's after, or several if the book means the best of them; default: the last side."""
     against: Text = ""
-    """The side that is the row's before, which must stand right before side; else the first side."""
+    """The side that is the row's before, which must come right before side; default: the first side."""
     case: CasePoint = {}
-    """The case that answers the row: each axis with one of its values. Needed where the scenario has axes."""
+    """The case that answers the row: each axis with one of its values. Required if the scenario has axes."""
     cases: Annotated[list[CasePoint], Field(min_length=1)] = []
-    """The cases that answer it together: a sweep or a list of modes. The row is reproduced only when all are."""
+    """The cases that answer it together: a sweep or a list of modes. The row is reproduced only if all of them are."""
     differs: Annotated[Text, BeforeValidator(_short)] = ""
-    """What of the row is not covered, in at most 20 words."""
+    """What this does not cover of the row, in at most 20 words."""
 
 
 class ExpectationFile(_Strict):
@@ -312,7 +312,7 @@ class ExpectationFile(_Strict):
     verdict: Verdict
     """improved, equivalent or regressed."""
     case: CasePoint = {}
-    """Axes with the value that the cases have; an axis that is not named has any. Without it: all other cases."""
+    """Axes and the value that the cases have; an axis not named may have any value. Without it: all other cases."""
 
 
 class ScenarioFile(_Strict):
@@ -323,7 +323,7 @@ class ScenarioFile(_Strict):
     why: Text = ""
     """Why after should differ from before: the mechanism."""
     before: SideFile = Field(default_factory=SideFile)
-    """The first side, or the workload that it runs. Without before and after a workload is held against itself."""
+    """The first side, or the workload that it runs. Without before and after, a workload is compared with itself."""
     after: SideFile = Field(default_factory=SideFile)
     """The second side, or the workload that it runs."""
     ladder: Annotated[dict[StepName, SideFile], Field(min_length=1)] = {}
@@ -332,23 +332,23 @@ class ScenarioFile(_Strict):
     """Rows of the book's catalogue that this covers: chNN/name, or {row: chNN/name, side: name} for a ladder; with axes
     {row: chNN/name, case: {axis: value}}."""
     tags: list[Text] = []
-    """Words by which to select it."""
+    """Words to select it by."""
     workload: Text = ""
     """What both sides run: family.function, ./file.py:function beside this file, or module:function. A plain function
     is a step, and what it returns is the output."""
     setup: Text = ""
-    """For plain functions: the function that makes their arguments from a seed, ./file.py:function. A tuple that it
-    returns holds the arguments in order, a mapping those by name; anything else is the only one."""
+    """For plain functions: the function that makes their arguments from a seed, ./file.py:function. It returns a tuple
+    of arguments in order, a mapping of arguments by name, or a single argument."""
     params: SharedFile = Field(default_factory=SharedFile)
     """Parameters shared by the sides."""
     metrics: PrintedMetrics = {}
-    """Numbers that the programs of both sides print: name -> pattern of the line, whose one group is the number, or
+    """Numbers that the programs of both sides print: name -> pattern of the line, with one group for the number, or
     {pattern or json, unit, better}."""
-    range: Annotated[SideNames, Field(description="NVTX ranges of the programs whose time is measured too.")] = []
+    range: Annotated[SideNames, Field(description="NVTX ranges in the programs whose time is measured, too.")] = []
     axes: dict[Text, AxisValues] = {}
     """Parameter -> values to sweep; NAME.ENTRY sweeps one entry of a mapping."""
     gpu: dict[str, Any] = {}
-    """Shared parameters and axes that are replaced when the device is a GPU."""
+    """Shared parameters and axes to use instead when the device is a GPU."""
     needs: NeedsFile = Field(default_factory=NeedsFile)
     """What the host must have."""
     measure: MeasureFile = Field(default_factory=MeasureFile)
@@ -356,7 +356,7 @@ class ScenarioFile(_Strict):
     check: Annotated[CheckFile, BeforeValidator(_check)] = Field(default_factory=CheckFile)
     """How to compare the outputs: bitwise, tolerances, or a named check."""
     moves: dict[Text, Literal["up", "down", "same"]] = {}
-    """Counters that prove the mechanism, and which way they go from before to after."""
+    """Counters that prove the mechanism, and the direction in which they move from before to after."""
     expect: Annotated[list[ExpectationFile], Field(min_length=1), BeforeValidator(_expected)] = []
     """The verdict that this scenario should give: one word for all its cases, or with axes a list of {verdict: word,
-    case: {axis: value}}, of which the first that fits a case counts."""
+    case: {axis: value}}; the first entry that matches a case counts."""

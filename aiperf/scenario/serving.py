@@ -76,7 +76,7 @@ def _client(document: Document, at: KeyPath, params: dict[str, Any]) -> Iterator
         if name not in PLACEHOLDERS:
             yield document.fault(at, f"{dotted(at)}: {{{name}}} is not known.", f"Allowed: {allowed}.")
     if "output" not in given:
-        yield document.fault(at, f"{dotted(at)} has no {{output}}.", "Write it where the client is to write its file.")
+        yield document.fault(at, f"{dotted(at)} has no {{output}}.", "Write it where the client's output file belongs.")
     if not {"url", "port"} & {*given}:
         yield document.fault(at, f"{dotted(at)} has no {{url}}.", "Write {url}, or {port}, of the server to load.")
 

@@ -80,7 +80,7 @@ def _likely(workload: str) -> str:
     if " " in workload:
         return f"Write {{command: {workload}}} for a program, or ./file.py:function."
     if workload.endswith(".py"):
-        return f"Name its function, too: {workload}:function."
+        return f"Name its function too: {workload}:function."
     return f"Write ./file.py:{workload}, with the file that defines it." if workload.isidentifier() else _FORM
 
 
@@ -139,7 +139,7 @@ def _of_class(workload: str, module: Module, function: str) -> Signature:
         raise usage(f"{shown(workload)}: {module.path.name} has no function {function}.", _FORM)
     kinds = {ast.unparse(decorator) for decorator in method.decorator_list}
     if not kinds & {"staticmethod", "classmethod"}:
-        hint = f"Write def run(): return {owners[-1]}().{name}() beside it, and name run."
+        hint = f"Add def run(): return {owners[-1]}().{name}() to the file, and name run."
         raise usage(f"{shown(workload)}: {name} is a method, which needs an object of its class.", hint)
     return _signature(workload, module, method, bound="classmethod" in kinds)
 
@@ -158,8 +158,8 @@ def _refuse_missing(workload: str, function: str) -> None:
 
 def _refuse_async(workload: str, tree: ast.Module, function: str) -> None:
     if any(isinstance(node, ast.AsyncFunctionDef) and node.name == function for node in tree.body):
-        hint = f"Write def run(): return asyncio.run({function}()) beside it, and name run."
-        raise usage(f"{shown(workload)}: {function} is async: a call of it computes nothing yet.", hint)
+        hint = f"Add def run(): return asyncio.run({function}()) to the file, and name run."
+        raise usage(f"{shown(workload)}: {function} is async, so calling it does not run it yet.", hint)
 
 
 def _makes_function(value: ast.AST) -> bool:
@@ -229,7 +229,7 @@ def _signature(workload: str, module: Module, function: ast.FunctionDef, *, boun
     plain = bound or _is_plain(module, function)
     if not plain and not positional:
         hint = f"Write def {function.name}(context: Context, ...) -> Workload:"
-        raise usage(f"{shown(workload)}: {function.name} returns a Workload and takes no context.", hint)
+        raise usage(f"{shown(workload)}: {function.name} returns a Workload but takes no context.", hint)
     parameters: dict[str, str] = {}
     defaults: dict[str, Any] = {}
     for argument, default in _pairs(arguments, positional)[1 if bound or not plain else 0 :]:

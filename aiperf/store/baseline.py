@@ -55,11 +55,11 @@ def read_baseline(path: Path) -> Baseline:
         return from_plain(Baseline, _in_words_of_2(plain) if version == 1 else plain)
     except FileNotFoundError:
         hint = "Write one: aiperf gate --promote RUN [RUN ...] --baseline FILE --why TEXT."
-        raise NoBaseline(Fault(str(path), "there is no such baseline.", hint)) from None
+        raise NoBaseline(Fault(str(path), "does not exist.", hint)) from None
     except OSError as error:
         raise usage(f"cannot be read: {error.strerror}.", where=str(path)) from None
     except (ValueError, RecursionError, CorruptRecord) as error:
-        hint = "Take the version that was committed, or promote again into a new file."
+        hint = "Restore the committed version, or promote again into a new file."
         raise usage(f"is not a baseline: {error}.", hint, str(path)) from None
 
 
@@ -128,7 +128,7 @@ def _against_session(session: PromotedRun) -> list[Fault]:
         faults.append(Fault(where, "the run has no result.", "Promote one that measured something."))
     for record in session.records:
         if wrong := _wrong(record):
-            faults.append(Fault(where, f"{record.case.id} {wrong}.", "A baseline holds good results only."))
+            faults.append(Fault(where, f"{record.case.id} {wrong}.", "A baseline takes good results only."))
     return faults
 
 
@@ -142,7 +142,7 @@ def _wrong(record: CaseRecord) -> str:
     if any(r.verdict.word == "invalid" for r in record.results):
         return "is invalid"
     if not record.case.scenario_hash:
-        return "comes from no scenario file, so no gate can ask for it again"
+        return "has no scenario file, so no gate can measure it again"
     if any(side.ref for side in record.case.sides):
         return "compares commits, not the sides of its scenario"
     return ""
@@ -156,7 +156,7 @@ def _against_host(session: PromotedRun, must_match: Mapping[str, Any], into: Bas
     more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     other = "the baseline" if into is not None else "the first run"
     hint = "Keep one baseline file for each kind of host."
-    return [Fault(session.run.run, f"was measured on another host than {other}: {apart}{more}.", hint)]
+    return [Fault(session.run.run, f"was not measured on the same kind of host as {other}: {apart}{more}.", hint)]
 
 
 def _against_known(sessions: Sequence[PromotedRun], held: Baseline) -> list[Fault]:
@@ -165,7 +165,7 @@ def _against_known(sessions: Sequence[PromotedRun], held: Baseline) -> list[Faul
     for session in sessions:
         if session.run.run in known:
             faults.append(
-                Fault(session.run.run, "is in the baseline already.", "Each run is one session: leave it out.")
+                Fault(session.run.run, "is already in the baseline.", "Each run is one session: leave it out.")
             )
         known.add(session.run.run)
     return faults
@@ -186,7 +186,7 @@ def _add(session: PromotedRun, entries: dict[tuple[str, str, str], BaselineEntry
         if entry.case == record.case.id and entry.scenario_hash != record.case.scenario_hash
     }
     for case in sorted(stale):
-        what = f"{case} is another scenario than the one in the baseline: its file has changed."
+        what = f"{case} differs from the scenario in the baseline: its file has changed."
         faults.append(Fault(session.run.run, what, "Promote the new runs into a new file."))
     for record in session.records:
         base = record.case.sides[0].name

@@ -51,7 +51,7 @@ class RunClaim:
         who = os.pread(self._held, 400, 0).decode("utf-8", "replace").strip() or "another process"
         self._close()
         what = f"{self._path.parent.name} is being measured by {who}."
-        return usage(what, "Wait until it has ended, or end it.", where="--resume")
+        return usage(what, "Wait for it to finish, or stop it.", where="--resume")
 
     def _is_current(self) -> bool:
         try:

@@ -53,7 +53,7 @@ def choose_runs(names: Sequence[str], *, every: bool, results: Path) -> tuple[tu
     Without a name it is the latest. Raises UserError for a name that is not a run, and when there is none at all.
     """
     if names and every:
-        raise usage("--all takes every run.", "Leave out the names, or --all.", where="--all")
+        raise usage("exports every run, so it takes no names.", "Leave out the names, or --all.", where="--all")
     if not every:
         found = [open_run(name, results=results) for name in names or ("latest",)]
         return tuple({run.folder.resolve(): run for run in found}.values()), ()
@@ -62,7 +62,7 @@ def choose_runs(names: Sequence[str], *, every: bool, results: Path) -> tuple[tu
         try:
             opened.append(open_run(folder, results=results))
         except UserError as error:
-            problems.append(f"{folder}: {error.faults[0].what} passed over")
+            problems.append(f"{folder}: {error.faults[0].what} ignored")
     if not opened and not problems:
         raise usage(f"no run is stored in {results}.", "Measure something first: aiperf run NAME.")
     return tuple(opened), tuple(problems)
@@ -124,7 +124,7 @@ def _cases(run: StoredRun, needs: str, problems: dict[str, None]) -> Iterator[Li
             try:
                 entry = replace(entry, pairs=read_pairs(run, entry))
             except UserError as error:
-                problems[f"{error.faults[0].where}: {error.faults[0].what} passed over"] = None
+                problems[f"{error.faults[0].where}: {error.faults[0].what} ignored"] = None
                 continue
         void = tuple(slot for slot, pair in enumerate(entry.pairs) if pair.void)
         yield Light(entry, len(entry.pairs), void)
@@ -149,9 +149,9 @@ def _write_file(path: Path, columns: _Columns, rows: Iterable[Sequence[Any]], *,
     form = path.suffix.lstrip(".").lower()
     if form not in FORMS:
         hint = "End its name with .parquet, .csv or .json."
-        raise usage(f'"{path.name}" does not name a format.', hint, where="--output")
+        raise usage(f'"{path.name}" has no known extension.', hint, where="--output")
     if path.is_dir() or (path.exists() and not force):
-        raise usage(f"{path} exists already.", "Give another name, or --force to replace it.", where="--output")
+        raise usage(f"{path} already exists.", "Choose another name, or replace it with --force.", where="--output")
     try:
         with whole_file(path) as file:
             if form == "parquet":

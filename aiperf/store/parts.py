@@ -62,7 +62,7 @@ def _check_cases(parts: Sequence[StoredRun]) -> None:
     for part in parts:
         for record in part.read_cases()[0]:
             if (other := seen.setdefault(record.case.id, part)) is not part:
-                what = f"{record.case.id} is in {other.folder} and in {part.folder}."
+                what = f"{record.case.id} is in both {other.folder} and {part.folder}."
                 raise usage(what, "Name parts without a case in common, or compare them: aiperf compare.")
 
 

@@ -228,8 +228,8 @@ def _interruptible(
             while not wait([future], timeout=_AGAIN_S).done:
                 connection.interrupt()
             if isinstance(error, TimeoutError):
-                hint = "Ask for less, or give it more: --timeout 10min."
-                raise usage("the query did not end in time.", hint, "SQL") from None
+                hint = "Narrow the query, or allow more time: --timeout 10min."
+                raise usage("the query timed out.", hint, "SQL") from None
             raise
 
 
@@ -260,11 +260,11 @@ def _as_user_errors(sql: str, loaded: Loaded | None = None) -> Iterator[None]:
     try:
         yield
     except MemoryError:
-        hint = "Ask for fewer columns or rows, or let SQL count them."
-        raise usage("the answer takes more memory than a query may have.", hint, "SQL") from None
+        hint = "Select fewer columns or rows, or aggregate in SQL."
+        raise usage("the result needs more memory than a query may use.", hint, "SQL") from None
     except duckdb.Error as error:
         if loaded and loaded.samples and not would_fail_again(error):
             bad = without_unreadable(loaded).damaged[len(loaded.damaged) :]
             if bad:
-                raise usage(f"{bad[0].reason}.", "Move the file away and ask again.", str(bad[0].path)) from None
+                raise usage(f"{bad[0].reason}.", "Move the file away, and query again.", str(bad[0].path)) from None
         raise sql_fault(error, sql) from None

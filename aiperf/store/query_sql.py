@@ -17,7 +17,7 @@ from aiperf.store.tables.columns import DataTable
 
 _NAMES = ", ".join(view.name for view in QUERY_TABLES)
 _LISTED = "aiperf query --schema lists every view and column"
-_READS = f"Ask one SELECT over the views {_NAMES}."
+_READS = f"Write one SELECT over the views {_NAMES}."
 _WRITING = {"insert", "update", "delete", "merge", "copy"}
 DESCRIBED = "DESCRIBE SELECT * FROM (\n"
 """Stands before the SELECT where DuckDB first reads it: places in its errors count from there."""
@@ -43,10 +43,10 @@ def only_select(sql: str) -> str:
     statements = duckdb.extract_statements(sql)
     if len(statements) != 1:
         found = f"{len(statements)} statements" if statements else "nothing"
-        raise usage(f"a query is one statement; this is {found}.", _READS)
+        raise usage(f"a query must be one statement, but this is {found}.", _READS)
     if statements[0].type != duckdb.StatementType.SELECT:
         kind = statements[0].type.name
-        raise usage(f"a query only reads; {kind} is refused.", _READS)
+        raise usage(f"a query can only read; {kind} is not allowed.", _READS)
     if statements[0].named_parameters:
         name = sorted(statements[0].named_parameters)[0]
         raise usage(f"the parameter ${name} has no value.", "Write the value itself.")
@@ -91,13 +91,13 @@ def _hint(error: Exception, facts: Mapping[str, str], select: str) -> str:
     import duckdb
 
     if isinstance(error, duckdb.BinderException) and _WRITING & set(re.findall(r"\w+", select.lower())):
-        return f"A query only reads. {_READS}"
+        return f"A query can only read. {_READS}"
     if isinstance(error, duckdb.PermissionException):
-        return f"A query sees the stored runs and nothing else: the views are {_NAMES}."
+        return f"A query can read only the stored runs: the views are {_NAMES}."
     if isinstance(error, duckdb.OutOfMemoryException):
-        return "Ask for fewer columns or rows, or let SQL count them."
+        return "Select fewer columns or rows, or aggregate in SQL."
     if isinstance(error, duckdb.ParserException) and re.search(r"\bcase\b(?!\s+when)", select, re.IGNORECASE):
-        return 'case is a word of SQL: as a column write "case" in double quotes, or c.case of a view c.'
+        return 'case is an SQL keyword: write the column as "case" in double quotes, or as c.case for a view c.'
     near = _nearest(facts, select) if isinstance(error, duckdb.BinderException | duckdb.CatalogException) else []
     return f"Nearest: {', '.join(near)}; {_LISTED}." if near else f"The views are {_NAMES}; {_LISTED}."
 

@@ -36,7 +36,7 @@ class Damaged:
         if self.path.name == RUN_FILE:
             lost = "the run's own record is damaged, its host, settings and end are unknown"
             return f"{self.path} {self.reason}: {lost}"
-        return f"{self.path} {self.reason}; passed over"
+        return f"{self.path} {self.reason}; ignored"
 
     @classmethod
     def by(cls, error: CorruptRecord | UserError | OSError, path: Path) -> Damaged:
@@ -149,7 +149,7 @@ def read_case(run: StoredRun, name: str) -> CaseRecord:
         raise usage(f'"{name}" has {len(found)} cases in {run.folder}.', f"Name one of: {ids}.")
     ids_known = [r.case.id for r in records]
     near = difflib.get_close_matches(name, ids_known, n=3, cutoff=0.4)
-    lost = f" {len(damaged)} damaged record(s) were passed over." if damaged else ""
+    lost = f" {len(damaged)} damaged record(s) were ignored." if damaged else ""
     raise usage(f'no case "{name}" in {run.folder}.{lost}', _held(ids_known, near))
 
 
@@ -223,7 +223,7 @@ def _last_measured(runs: Sequence[Path]) -> Path:
             imported = False
         if not imported:
             return folder
-    what = f"{runs[-1].parent} holds imported runs only: none is the latest that was measured."
+    what = f"{runs[-1].parent} has only imported runs, so latest names none."
     raise usage(what, f"Name one: {', '.join(p.name for p in runs[-3:])}.")
 
 
@@ -238,8 +238,8 @@ def _locate(name: str, results: Path) -> Path:
     if len(begun) == 1:
         return begun[0]
     if ".py:" in name:
-        hint = "In Python: from aiperf import compare; from the shell: aiperf new NAME makes a pair to run."
-        raise usage(f'"{name}" names a function, and stored runs are taken here.', hint)
+        hint = "In Python: from aiperf import compare; in the shell, aiperf new NAME creates a pair to run."
+        raise usage(f'"{name}" names a function, but a stored run is needed here.', hint)
     if not runs:
         raise usage(f"no run is stored in {results}.", "Measure something first: aiperf run NAME.")
     if begun:

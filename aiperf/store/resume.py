@@ -58,7 +58,7 @@ def stored_cases(earlier: StoredRun, cases: Sequence[Case], *, note: Callable[[s
         if case is None:
             continue
         if not (is_kept(record, case) or goes_on(record, case)):
-            note(f"{case.id} is measured again: {_why(record, case)}")
+            note(f"{case.id} is measured again because {_why(record, case)}")
             continue
         try:
             found[case.id] = replace(record, pairs=read_pairs(earlier, record))

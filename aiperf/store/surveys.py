@@ -37,7 +37,7 @@ def read_survey(path: Path) -> SurveyRecord:
         return _read(path)
     except (CorruptRecord, OSError) as error:
         what = f"it is not a stored survey: {Damaged.by(error, path).reason}."
-        raise usage(what, "They lie in results/surveys.", str(path)) from None
+        raise usage(what, "Stored surveys are in results/surveys.", str(path)) from None
 
 
 def read_surveys(results: Path, *, drills: bool = False) -> tuple[list[SurveyRecord], list[Damaged]]:

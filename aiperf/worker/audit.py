@@ -91,7 +91,7 @@ class Auditor:
         finally:
             self._pattern ^= 1
         if self._input_digests() != before:
-            self._faults.append("the step changed its inputs, which the next call meets: let it work on a copy")
+            self._faults.append("the step changed its inputs, which the next call will see: let it work on a copy")
         self._strays.append(stray)
         self.snapshots.append(snapshot)
         return snapshot
@@ -189,7 +189,7 @@ class Auditor:
         if len(self._strays) < _FEWEST_STRAYS or min(self._strays) <= 0:
             return list(self._faults)
         shortest = min(self._strays) * 1e6
-        return [*self._faults, f"the device went on working for {shortest:.0f} us after the timed stream had ended"]
+        return [*self._faults, f"the device kept working for {shortest:.0f} us after the timed stream had finished"]
 
     @property
     def coverage(self) -> Coverage:

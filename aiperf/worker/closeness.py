@@ -25,7 +25,7 @@ def within(want: Any, got: Any, rtol: float, atol: float | None, *, whose: str) 
     wide = np.complex128 if "c" in (want.dtype.kind, got.dtype.kind) else np.float64
     sums = by_wide_parts(_sum_up, want, got)
     if sick := sum(count for count, _ in sums):
-        return f"holds {sick} values that are not finite (poison counts)", float("inf")
+        return f"has {sick} non-finite values (poison counts)", float("inf")
     scale = math.sqrt(sum(squares for _, squares in sums) / want.size) if want.size else 0.0
     if not math.isfinite(scale):
         return "holds values too large to be squared", float("inf")

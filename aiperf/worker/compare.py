@@ -141,7 +141,7 @@ class _Pair:
             if found.bytes_do_not_fit:
                 return f"{side} handed over {name} with more or fewer bytes than its type and shape have"
             if found.claim.nbytes and not seen_bytes(found):
-                return f"{side} handed over nothing of {name}"
+                return f"{side} handed over no data for {name}"
         same = base.claim.digest == mine.claim.digest and same_bytes(base, mine) is not False
         detail, error = "", None
         if self._check.kind == "bitwise":
@@ -196,7 +196,7 @@ class _Pair:
             return f"{name} has shape {mine.claim.shape} against {self._first}'s {base.claim.shape}", None
         if same and not (self._check.reference and floats):
             sick = {worst_seen(base), worst_seen(mine)} != {"finite"}
-            return (f"{name} holds values that are not finite on both sides (poison counts)" if sick else ""), 0.0
+            return (f"{name} has non-finite values on both sides (poison counts)" if sick else ""), 0.0
         if base.whole is None or (mine.whole is None and not same):
             if base.claim.digest == mine.claim.digest and not same:
                 return self._where(name, base, mine), None

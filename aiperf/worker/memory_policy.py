@@ -93,7 +93,7 @@ class OwnNode:
         wanted = Policy(_PREFERRED, own)
         write_policy(wanted)
         if (found := read_policy()) != wanted:
-            return f"none: {wanted.words} was asked for, the kernel says {found.words if found else 'nothing'}"
+            return f"none: {wanted.words} was requested, but the kernel reports {found.words if found else 'nothing'}"
         self._set = wanted
         return wanted.words
 

@@ -40,9 +40,9 @@ def refuse_foreign(repository: str) -> None:
     for name, file in loaded if copies else ():
         if (source := copies.get(file)) and not file.startswith(os.path.join(_HARNESS, "")):
             raise ForeignModule(
-                f"{name} was imported from {file}, a copy that was installed from {source}: every commit would run it. "
-                "Uninstall it, and put the folder of its code on PYTHONPATH: what that names inside the repository is "
-                "moved into the checkout."
+                f"{name} was imported from {file}, a copy installed from {source}: every commit would run it. "
+                "Uninstall it, and put the folder of its code on PYTHONPATH: paths inside the repository are moved to "
+                "the checkout."
             )
 
 
@@ -111,6 +111,6 @@ def _advice(name: str, file: str) -> str:
     above = Path(file).parents
     root = above[min(name.count(".") + package, len(above) - 1)]
     if _real(str(root)) in {_real(part) for part in sys.path if part}:
-        return f"Put {root} on PYTHONPATH: what that names inside the repository is moved into the checkout."
+        return f"Put {root} on PYTHONPATH: paths inside the repository are moved to the checkout."
     hook = "An import hook, as some editable installs leave, comes before PYTHONPATH"
     return f"{hook}: uninstall it, or name an interpreter without it (python:)."

@@ -274,5 +274,5 @@ def _refusal(path: str, value: Any) -> Exception:
     if inspect.isgenerator(value) or hasattr(value, "__next__"):
         return arrays.LazyOutput(f"{path} is a {kind}: it computes when it is read. Write return list(...)")
     if inspect.isawaitable(value):
-        return arrays.LazyOutput(f"{path} is a {kind}, which nobody awaited. Write return asyncio.run(...)")
+        return arrays.LazyOutput(f"{path} is a {kind}, which was never awaited. Write return asyncio.run(...)")
     return NotComparable(f"{path} is a {type(value).__module__}.{kind}, which cannot be compared by value. {_WAYS_OUT}")

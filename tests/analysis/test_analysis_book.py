@@ -342,14 +342,14 @@ def test_what_is_impossible_stays_so_and_shows_what_was_measured() -> None:
 def test_why_a_row_was_not_measured() -> None:
     rows = [row("ch07/none"), row("ch07/never", not_runnable="no switch"), row("ch07/unmet"), row("ch07/soon")]
     cited = [
-        Cited("u", ("ch07/unmet",), problem="u needs 1 GPU, this host has 0"),
+        Cited("u", ("ch07/unmet",), problem="u needs 1 GPU, but this host has 0"),
         Cited("v", ("ch07/soon", "ch07/unknown")),
     ]
     answered = answer_rows(rows, cited, [])
     assert [(a.answer, a.why) for a in answered] == [
         ("no scenario yet", ""),
         ("not runnable here", "no switch"),
-        ("not runnable here", "u needs 1 GPU, this host has 0"),
+        ("not runnable here", "u needs 1 GPU, but this host has 0"),
         ("not measured yet", ""),
     ]
     assert [a.row.id for a in missing(answered)] == ["ch07/none"]

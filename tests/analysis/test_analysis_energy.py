@@ -34,14 +34,14 @@ def test_joules_of_an_iteration_are_the_mean_power_times_its_time_in_the_same_ru
     [
         (None, "not measured"),
         (replace(GOOD, problem="GPU 0 is cut into MIG slices"), "MIG"),
-        (replace(GOOD, seconds=4.99), "4.99 s in all are too short"),
+        (replace(GOOD, seconds=4.99), "4.99 s in total are too short"),
         (replace(GOOD, windows=1), "too short"),
         (replace(GOOD, updates=49), "49 times"),
         (replace(GOOD, iterations=0), "no iteration"),
         (replace(GOOD, joules=0.0), "no energy"),
         (at(736), "above the power limit of 700 W"),
         (at(89), "below the 100.0 W at rest"),
-        (replace(GOOD, idle_watts=None), "at rest is not known"),
+        (replace(GOOD, idle_watts=None), "at rest is unknown"),
         (replace(GOOD, idle_cpus=1.5), "1.5 CPUs busy"),
     ],
 )

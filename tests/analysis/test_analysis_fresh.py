@@ -205,7 +205,7 @@ def test_strict_mode_refuses_an_advantage_that_hardly_any_single_step_shows_and_
     assert strict.word == word
     if word == "invalid":
         assert strict.reason == "unverified"
-        assert "let every step end what it begins" in strict.sentence
+        assert "let every step finish its own work" in strict.sentence
 
 
 def test_one_pair_and_steps_that_a_reading_outweighs_show_nothing_of_batches() -> None:

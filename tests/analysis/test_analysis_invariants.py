@@ -34,7 +34,7 @@ def test_a_limit_that_changed_between_two_pairs_is_told_with_the_pairs() -> None
 def test_a_governor_that_goes_to_and_fro_is_told_once() -> None:
     governors = ("performance", "powersave", "performance", "powersave")
     (note,) = sentences([pair(i, governor=g) for i, g in enumerate(governors)])
-    assert note == "governor of the CPUs changed 3 times over the pairs, from performance at first to powersave at last"
+    assert note == "governor of the CPUs changed 3 times during the pairs, from performance at first to powersave"
 
 
 def test_a_change_in_a_pair_that_does_not_count_is_a_change_too() -> None:
@@ -57,4 +57,4 @@ def test_what_stood_still_and_older_records_say_nothing() -> None:
 def test_starts_of_unequal_heat_are_told_and_near_ones_are_not() -> None:
     assert invariant_notes([pair(0, heat=40.0), pair(1, heat=40.0 + WARMER)]) == ()
     (note,) = sentences([pair(0, heat=34.0), pair(1, heat=58.0), pair(2, heat=61.0)])
-    assert note == "GPU 0 had 34 °C when pair 0 began and 61 °C when pair 2 began"
+    assert note == "GPU 0 was at 34 °C when pair 0 began and at 61 °C when pair 2 began"

@@ -63,7 +63,7 @@ def test_bounds_are_those_of_each_series_highest_percentile_and_of_the_primary_o
     assert note.values["metrics"]["ttft_p90"]["after"] == (2 * low, 2 * high)
     about = latency_notes([told], make_case(metric="ttft_p50"))[-1]
     assert set(about.values["metrics"]) == {"ttft_p50", "ttft_p90"}
-    assert note_sentence(note).startswith("95 % bounds of a launch's percentile, by its units: ttft_p90 before ")
+    assert note_sentence(note).startswith("95 % bounds of a launch's percentile, from its units: ttft_p90 before ")
 
 
 def test_only_correlated_units_are_too_few_for_a_percentile_that_their_number_suffices_for():

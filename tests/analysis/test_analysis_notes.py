@@ -22,7 +22,7 @@ def test_every_code_has_a_sentence() -> None:
         (
             "budget_spent",
             {"pairs": 10, "seconds": 20.0, "left": -3.0, "budget": 300.0, "needed": 56},
-            "10 pairs would take 20 s more, 0 s of 5 m 00 s are left; a decision would need about 56 pairs",
+            "10 pairs would take 20 s more, but only 0 s of 5 m 00 s is left; a decision would need about 56 pairs",
         ),
         (
             "drift",
@@ -41,17 +41,17 @@ def test_every_code_has_a_sentence() -> None:
         (
             "memory_below",
             {"sides": ["before", "after"], "bytes": 8 * 2**20},
-            "peak memory is not compared: that of before and after is below 8 MiB, the least that can be seen",
+            "peak memory is not compared: for before and after it is below 8 MiB, the smallest measurable value",
         ),
         (
             "time_outside",
             {"side": "after", "phase": "prepare", "own_s": 1.8e-3, "base": "before", "base_s": 1e-4},
-            "after spends 1.80 ms a step in prepare(), before 100 µs: not in the time",
+            "after spends 1.80 ms a step in prepare(), before 100 µs: not timed",
         ),
         (
             "time_outside",
             {"side": "after", "phase": "set_up", "own_s": 12.0, "base": "before", "base_s": 0.1},
-            "after spends 12.0 s in set-up, before 100 ms: not in the time",
+            "after spends 12.0 s in set-up, before 100 ms: not timed",
         ),
         (
             "cpu_time_same",
@@ -59,37 +59,41 @@ def test_every_code_has_a_sentence() -> None:
                 **{"side": "after", "against": "before", "before_s": 0.01, "after_s": 2e-3},
                 **{"before_cpu_s": 0.01, "after_cpu_s": 9e-3},
             },
-            "CPU time per step did not fall as the time did: from 10.0 ms to 9.00 ms, while the time fell from 10.0 ms "
-            "to 2.00 ms; after uses more CPUs at once, or works outside of its timed steps",
+            "CPU time per step did not fall with the time: it went from 10.0 ms to 9.00 ms, while the time fell from "
+            "10.0 ms to 2.00 ms; after uses more CPUs at once, or works outside its timed steps",
         ),
         (
             "inputs_fixed",
             {"sides": ["before", "after"], "inputs": ["ids", "mask"], "reason": "the schedule is the question"},
-            "audits of before and after met the same ids, mask every time: not redrawn (the schedule is the question)",
+            "audits of before and after used the same ids, mask every time: not redrawn (the schedule is the question)",
         ),
         (
             "latencies_reported",
             {"sides": ["after"], "reason": ""},
-            "latencies are what the code of after reports: nothing checks them",
+            "latencies are as reported by the code of after; nothing checks them",
         ),
         (
             "memory_forgotten",
             {"side": "after", "seen_bytes": 300 * 2**20, "peak_bytes": 64 * 2**20},
-            "after was seen with 300 MiB of memory and reports a peak of 64 MiB: the peak was reset",
+            "after was seen using 300 MiB of memory, but reports a peak of 64 MiB: the peak was reset",
         ),
         (
             "memory_elsewhere",
             {"side": "after", "own_bytes": 300 * 2**20, "base": "before", "base_bytes": 0},
-            "after holds 300 MiB outside of its own process (other processes, files in memory), before 0 B: not in the "
-            "peak memory",
+            "after holds 300 MiB outside its own process (other processes, files in memory), before 0 B: not included "
+            "in peak memory",
         ),
         (
             "batches_only",
             {"side": "after", "against": "before", "batches": 1.4142, "single": 0.991},
-            "after is 1.41x as fast as before where many steps are timed together, and 0.991x where each is timed by "
-            "itself: steps overlap, or it does less where nobody looks",
+            "after is 1.41x as fast as before when many steps are timed together, but 0.991x when each is timed "
+            "alone: steps overlap, or it does less work when not checked",
         ),
-        ("stragglers", {"sides": ["after"], "reason": ""}, "processes that after started still ran when it had ended"),
+        (
+            "stragglers",
+            {"sides": ["after"], "reason": ""},
+            "processes started by after were still running after it ended",
+        ),
         (
             "outputs_unpoisoned",
             {"sides": ["after"], "reason": "they are state"},

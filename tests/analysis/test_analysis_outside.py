@@ -40,8 +40,8 @@ def test_outputs_that_finish_work_of_the_step_make_the_side_invalid():
     verdict = conclude(make_case(), pairs, **SETTINGS)[0].verdict
     assert (verdict.word, verdict.reason) == ("invalid", "work_in_outputs")
     assert verdict.sentence == (
-        "outputs() of after takes 8.00 ms longer right after a step than when it is called again, "
-        "on other sides 100 µs: it finishes work of the step, which is not in the time"
+        "outputs() of after takes 8.00 ms longer right after a step than when called again "
+        "(other sides: 100 µs): it finishes work of the step, which is not timed"
     )
 
 
@@ -181,7 +181,7 @@ def test_a_first_iteration_that_was_made_before_it_is_said_to_be_elsewhere():
     assert note.code == "first_elsewhere"
     assert note.values == {"side": "after", "own_s": 0.01, "base": "before", "base_s": 0.5, "more_s": 0.5}
     assert note_sentence(note) == (
-        "the first iteration of after takes 10.0 ms, of before 500 ms, "
+        "the first iteration of after takes 10.0 ms, that of before 500 ms, "
         "but after spends 500 ms more before it, in set-up or prepare()"
     )
     assert list(first_notes(starts((0.5, 0.01), (0.1, 0.36)), make_case())), "half of it is enough"

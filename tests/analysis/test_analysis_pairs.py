@@ -260,17 +260,17 @@ def test_a_pair_that_does_not_tell_what_its_case_is_about_says_which_side_and_wh
     assert lacks_primary_metric(pair, make_case()) == ("", "")
     assert lacks_primary_metric(pair, make_case(metric="peak_memory")) == (
         "after",
-        "peak_memory is what this case is about, and it was not reported; "
-        "of a program smaller than aiperf it is not known",
+        "peak_memory is the metric of this case, but was not reported; "
+        "it is unknown for a program smaller than aiperf",
     )  # fmt: skip
     assert lacks_primary_metric(pair, make_case(metric="ttft_p99")) == (
         "before",
-        "ttft_p99 is what this case is about: it takes 662 units of work that were timed, and the workload reports no "
+        "ttft_p99 is the metric of this case and needs 662 timed units of work, but the workload reports no "
         "series ttft (latencies)",
     )  # fmt: skip
     few = pair_of(told("before", [[1.0] * 700]), told("after", [[1.0] * 600]))
     side, sentence = lacks_primary_metric(few, make_case(metric="latency_p99"))
     assert side == "after"
-    assert sentence.endswith(" that were timed, and a launch reported 600: 62 are missing")
+    assert sentence.endswith(" timed units of work, but a launch reported 600: 62 are missing")
     void = make_pair(0, {"before": 2e-3, "after": 1e-3}, void=True)
     assert lacks_primary_metric(void, make_case(metric="peak_memory")) == ("", "")

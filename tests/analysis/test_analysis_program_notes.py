@@ -111,7 +111,7 @@ def test_slices_are_named() -> None:
     notes = program_notes(pairs_of(STEADY, facts={"slice_s": 0.02}), CASE)
     assert [note_sentence(note) for note in notes] == [
         "sliced: the programs took turns of 20.0 ms on one core; time is what each ran or waited in its own turns, "
-        "without what it queued for the core",
+        "without queueing for the core",
     ]
 
 
@@ -150,9 +150,10 @@ def test_files_of_a_first_run_read_as_a_sentence() -> None:
         for kind in ("written_chars", "read_chars")
     )
     assert note_sentence(wrote) == (
-        "the first run of after, which is not measured, wrote 1000 B, later ones 500 B at most: it may leave results "
-        "for them"
+        "the first run of after, which is not measured, wrote 1000 B, but later ones at most 500 B: they may reuse its "
+        "results"
     )
     assert note_sentence(read) == (
-        "runs of after read 500 B, its first one, which is not measured, 1000 B: they may find what it has left"
+        "the first run of after, which is not measured, read 1000 B, but later ones up to 500 B: they may reuse its "
+        "results"
     )

@@ -189,4 +189,4 @@ def test_correlated_latencies_that_are_worth_too_few_give_no_verdict_and_say_how
     assert verdict(waves=False).word == "improved"
     refused = verdict(waves=True)
     assert (refused.word, refused.reason) == ("inconclusive", "too_few_units")
-    assert re.search(r"latency_p50 needs \d+ more units a launch: the 100 of after are correlated", refused.sentence)
+    assert re.search(r"latency_p50 needs \d+ more units per launch: the 100 of after are correlated", refused.sentence)

@@ -99,9 +99,10 @@ def production(count, *, mu, sd, case=None, **model):
     [(0.0, 0.01, "equivalent", 0.999, 7.6), (FIVE, 0.01, "improved", 1.0, 6.1), (-FIVE, 0.02, "regressed", 1.0, 8.5)],
 )
 def test_whole_sessions_through_the_real_path_agree_with_the_table(mu, sd, word, expected, mean_pairs):
-    found = production(300, mu=mu, sd=sd)
+    found = production(150, mu=mu, sd=sd)
     share = statistics.fmean(r.verdict.word == word for r, _, _ in found)
-    assert share >= expected - 4 * math.sqrt(0.01 / 300)
+    # Of 150 at most four may end otherwise, which a rule that errs in one of ten does in one of two thousand runs.
+    assert share >= expected - 4 * math.sqrt(0.01 / 150)
     assert statistics.fmean(p for _, _, p in found) == pytest.approx(mean_pairs, rel=0.15)
     assert {s.rule for r, s, _ in found if r.verdict.word == word} == {"verdict"}
 

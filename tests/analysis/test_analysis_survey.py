@@ -161,6 +161,7 @@ def test_one_node_of_eight_that_is_a_tenth_slower_is_named_and_nobody_else(metri
     assert sessions([(3,)], metric, slow={3: 0.1}) >= 95
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("metric", ["gemm", "all_reduce"])
 def test_two_of_eight_are_named_as_well_for_the_reference_does_not_follow_them(metric):
     assert sessions([(3,), (6,)], metric, slow={3: 0.1, 6: 0.1}) >= 95

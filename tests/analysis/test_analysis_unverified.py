@@ -78,7 +78,7 @@ def test_functions_that_return_nothing_agree_without_being_checked():
     nothing, something = {"returns": None}, {"returns": "int"}
     (note,) = returning(nothing, nothing)
     assert note == Note("nothing_returned", {"sides": ["before", "after"], "reason": ""})
-    assert note_sentence(note) == ("neither side returned anything: that they did the same work was not checked")
+    assert note_sentence(note) == ("neither side returned anything, so equal work was not checked")
     assert unexplained([note], sides=("before", "after"), metric="time") == [note]
     # One that returns something is compared with the other; without a check no side is asked.
     others = ((nothing, something), (something, something), ({}, {}), (nothing, {}))
@@ -96,8 +96,8 @@ def test_strict_mode_refuses_what_has_no_reason_with_the_line_to_write():
     found = verdict(pairs_of(after=FIXED))
     assert (found.word, found.reason) == ("invalid", "unverified")
     assert found.sentence == (
-        "not verified (strict): audits of after met the same ids every time: not redrawn; "
-        "let setup draw them from its seed, or in a Workload redraw them, redraw=..., or say why not, "
+        "not verified (strict): audits of after used the same ids every time: not redrawn; "
+        "let setup draw them from its seed, or in a Workload redraw them with redraw=..., or say why not with "
         'fixed_inputs="..."'
     )
     assert verdict(pairs_of(after=FIXED), strict=False).word == "improved"
@@ -154,13 +154,13 @@ def test_an_error_that_only_the_stated_tolerance_lets_pass_is_told_unless_the_sc
     case = replace(case, check=replace(case.check, kind="tolerance", rtol=0.01))
     (note,) = tolerance_notes(pairs, case)
     assert note_sentence(note) == (
-        "outputs of after are off by up to 0.004: within the tolerance of 0.01 that the scenario names, "
-        "beyond the 0.0001 that is usual for their type"
+        "outputs of after are off by up to 0.004: within the scenario's tolerance of 0.01, "
+        "but beyond the 0.0001 that is usual for their type"
     )
     (note,) = tolerance_notes(pairs, replace(case, check=Check("named", name="near")))
     assert note_sentence(note) == (
-        "outputs of after are off by more than the 0.0001 that is usual for their type: the check that lets them pass "
-        "is the workload's own, and the scenario gives no reason"
+        "outputs of after are off by more than the 0.0001 that is usual for their type: they pass only the workload's "
+        "own check, and the scenario gives no reason"
     )
     assert not list(tolerance_notes(pairs, replace(case, check=replace(case.check, reason="half precision"))))
     assert not list(tolerance_notes(pairs_of(), case))
@@ -190,8 +190,8 @@ def test_no_side_is_called_better_that_works_as_long_where_no_time_holds_it(stri
     )
     assert (moved.verdict.word, moved.verdict.reason) == ("invalid", "doubted")
     assert moved.verdict.sentence == (
-        "after spends 1.00 ms a step in prepare(), before 0 ns: not in the time; "
-        'do it in the step, where it is timed, or say why not, done_outside="...", in the Workload'
+        "after spends 1.00 ms a step in prepare(), before 0 ns: not timed; "
+        'move it into the step, where it is timed, or say why not with done_outside="..." in the Workload'
     )
     assert little.verdict.word == "improved"
 
@@ -200,14 +200,14 @@ def test_a_side_that_says_why_it_works_outside_of_the_time_is_compared_and_its_r
     pairs = in_prepare(1e-3, Coverage(fixed=(), done_outside="restores the table"))
     assert conclude(make_case(), pairs, strict=True, **SETTINGS)[0].verdict.word == "improved"
     (note,) = phase_notes(pairs, make_case())
-    assert note_sentence(note).endswith("before 0 ns: not in the time (restores the table)")
+    assert note_sentence(note).endswith("before 0 ns: not timed (restores the table)")
 
 
 def scheduled(*apart: int, kind: str = "left_cpus", covered: Coverage = Coverage(fixed=())) -> list[Pair]:  # noqa: B008
     """Pairs whose second side is twice as fast; in these of them its threads left its CPUs."""
     runs = [replace(make_run(name), coverage=covered) for name in SIDES]
     pairs = [make_pair(i, {"before": 2e-3 * (1 + i / 100), "after": 1e-3}, runs=runs) for i in range(6)]
-    told = (Incident(kind, "after", "threads of it may run on CPU 7"),)
+    told = (Incident(kind, "after", "some of its threads may run on CPU 7"),)
     return [replace(pair, incidents=told) if i in apart else pair for i, pair in enumerate(pairs)]
 
 
@@ -215,7 +215,8 @@ def scheduled(*apart: int, kind: str = "left_cpus", covered: Coverage = Coverage
 def test_no_side_is_called_faster_on_cpus_or_with_a_priority_of_its_own(kind: str) -> None:
     found = conclude(make_case(), scheduled(0, 1, 2, 3, kind=kind), **SETTINGS)[0].verdict
     assert (found.word, found.reason) == ("invalid", "doubted")
-    assert found.sentence.startswith("after is not scheduled as both sides were: threads of it may run on CPU 7; leave")
+    said = "after is no longer scheduled as it was started: some of its threads may run on CPU 7; leave"
+    assert found.sentence.startswith(said)
 
 
 def test_sides_that_are_both_scheduled_otherwise_are_compared() -> None:
@@ -311,7 +312,7 @@ def test_no_side_is_called_better_by_latencies_that_only_its_own_code_knows_and_
     found = conclude(case, with_latencies(), **SETTINGS)
     primary = next(r for r in found if r.primary)
     assert (primary.verdict.word, primary.verdict.reason) == ("invalid", "doubted")
-    assert primary.verdict.sentence.endswith('say how it takes them, latency_source="...", in the Workload')
+    assert primary.verdict.sentence.endswith('say how they are taken with latency_source="..." in the Workload')
     explained = conclude(case, with_latencies(latency_source="a clock around each request"), **SETTINGS)
     assert next(r for r in explained if r.primary).verdict.word == "improved"
 
@@ -322,7 +323,7 @@ def test_no_side_is_called_better_whose_outputs_pass_by_an_own_check_that_nobody
     case = replace(make_case(), check=Check("named", name="near"))
     found = conclude(case, pairs, **SETTINGS)[0].verdict
     assert (found.word, found.reason) == ("invalid", "doubted")
-    assert found.sentence.endswith('say why that is near enough, check: {kind: named, ..., reason: "..."}')
+    assert found.sentence.endswith('say why that is close enough with check: {kind: named, ..., reason: "..."}')
     reason = replace(case, check=replace(case.check, reason="samples differ"))
     stated = replace(case, check=Check("tolerance", rtol=0.5))  # a number is a statement, too
     assert [conclude(each, pairs, **SETTINGS)[0].verdict.word for each in (reason, stated)] == ["improved"] * 2
@@ -378,4 +379,4 @@ def test_a_metric_that_the_workload_gives_itself_is_told_where_the_case_is_about
     about, other = (list(unverified_notes(make_pairs(D, runs=runs), make_case(metric=m))) for m in ("rate", "time"))
     assert about == [Note("values_reported", {"sides": ["before", "after"], "reason": "", "inputs": ["rate"]})]
     assert other == []
-    assert note_sentence(about[0]) == "rate is what the code of before and after reports: nothing checks it"
+    assert note_sentence(about[0]) == "rate is as reported by the code of before and after; nothing checks it"

@@ -112,8 +112,8 @@ GOLDEN = [
     ),
     (
         build(1.05, 1.03, 1.07, metric="ttft_p90"), {"cap": LACKING}, "inconclusive", Reason.TOO_FEW_UNITS,
-        "ttft_p90 needs 65 more units a launch: the 90 of after are correlated and worth 37 independent ones; "
-        "let each launch do more work",
+        "ttft_p90 needs 65 more units per launch: the 90 of after are correlated and worth 37 independent ones; "
+        "make each launch do more work",
     ),
     (
         build(1.05, 1.03, 1.07, pairs=2), {}, "inconclusive", Reason.TOO_FEW_PAIRS,
@@ -144,45 +144,45 @@ GOLDEN = [
     ),
     (
         build(1.05, 1.03, 1.07), {"fault": REPEATED}, "invalid", Reason.FRESH_INPUTS,
-        "iterations of after took 1.00 ms on new inputs and 800 µs on inputs that it had met before: "
-        "at least half of its advantage is repetition",
+        "iterations of after took 1.00 ms on new inputs and 800 µs on inputs seen before: "
+        "at least half of its advantage comes from repetition",
     ),
     (
         build(1.05, 1.03, 1.07), {"fault": HIDDEN}, "invalid", Reason.HIDDEN_TIME,
-        "a turn of after took 10.0 ms, of which its readings do not account for 2.30 ms: "
-        "they were too short, or work went on between them",
+        "a turn of after took 10.0 ms, but its readings leave 2.30 ms unaccounted for: "
+        "they are too short, or work continues between them",
     ),
     (
         build(1.05, 1.03, 1.07), {"fault": FORGOTTEN}, "invalid", Reason.MEMORY_FORGOTTEN,
-        "after was seen with 96 MiB of memory and reports a peak of 32 MiB: the peak was reset",
+        "after was seen using 96 MiB of memory, but reports a peak of 32 MiB: the peak was reset",
     ),
     (
         build(1.05, 1.03, 1.07), {"fault": PENDING}, "invalid", Reason.WORK_IN_OUTPUTS,
-        "outputs() of after takes 8.00 ms longer right after a step than when it is called again, "
-        "on other sides 100 µs: it finishes work of the step, which is not in the time",
+        "outputs() of after takes 8.00 ms longer right after a step than when called again "
+        "(other sides: 100 µs): it finishes work of the step, which is not timed",
     ),
     (
         build(1.05, 1.03, 1.07), {"fault": DOUBTED}, "invalid", Reason.DOUBTED,
-        "after holds 300 MiB outside of its own process (other processes, files in memory), before 0 B: not in the "
+        "after holds 300 MiB outside its own process (other processes, files in memory), before 0 B: not included in "
         "peak memory; let the process itself hold it, compare whole programs, "
-        'or say why not, done_outside="...", in the Workload',
+        'or say why not with done_outside="..." in the Workload',
     ),
     (
         build(1.05, 1.03, 1.07), {"fault": OPEN}, "invalid", Reason.UNVERIFIED,
-        "not verified (strict): the inputs of before and after have no names, so that every audit ran on those of the "
-        'rounds; name them, inputs=lambda: {...}, or say why not, fixed_inputs="...", in the Workload',
+        "not verified (strict): the inputs of before and after have no names, so every audit used those of the "
+        'rounds; name them with inputs=lambda: {...}, or say why not with fixed_inputs="..." in the Workload',
     ),
     (
         build(1.05, 1.03, 1.07), {"cap": Note("not_launched", {"sides": ["before", "after"]})},
         "inconclusive", Reason.NOT_LAUNCHED,
-        "the server of before and after ran already, so that what differs from start to start is not in the interval; "
-        "let aiperf start the servers (server: COMMAND)",
+        "the server of before and after was already running, so the interval leaves out variation between server "
+        "starts; let aiperf start the servers (server: COMMAND)",
     ),
     (
         build(1.05, 1.03, 1.07),
         {"cap": Note("counted_apart", {"sides": {"before": "schedule", "after": "sending"}})},
         "inconclusive", Reason.COUNTED_APART,
-        "times count from schedule on before and from sending on after; let one client load both sides",
+        "times count from schedule on before and from sending on after; use one client for both sides",
     ),
     *(
         (

@@ -127,4 +127,4 @@ def test_a_case_with_hidden_time_is_invalid_and_names_the_side():
     results = conclude(CASE, pairs(after=2.3e-3), alpha=0.05, delta=0.02, width=0.01)
     verdict = next(r for r in results if r.primary).verdict
     assert (verdict.word, verdict.reason) == ("invalid", "hidden_time")
-    assert verdict.sentence.startswith("a turn of after took 10.0 ms, of which its readings do not account for 2.30 ms")
+    assert verdict.sentence.startswith("a turn of after took 10.0 ms, but its readings leave 2.30 ms unaccounted for")

@@ -92,9 +92,9 @@ def test_what_cannot_be_compared_is_a_value_error_with_what_to_do(mine, monkeypa
         ({"threshold": 2.0}, 'threshold: "2.0" is not a share above 0 and below 1. For 2 % write 2% or 0.02.'),
         ({"budget": 0.0}, "budget=0 is not a number of seconds above 0"),
         ({"budget": "1mn"}, 'budget: "1mn" is not a time'),
-        ({"after": "A"}, 'after: "A" names no function. Pass the function itself, without calling it'),
+        ({"after": "A"}, 'after: "A" does not name a function. Pass the function itself, without calling it'),
         ({"after": "os.path:joinn"}, "has no function joinn. Did you mean join"),
-        ({"before": mine.make, "after": mine.make}, r"before: make takes seed, and no arguments are given. Pass args="),
+        ({"before": mine.make, "after": mine.make}, r"before: make takes seed, but no arguments are given. Pass args="),
         ({"precision": "exact"}, 'precision "exact" is not known. Choose one of'),
         ({"args": (threading.Lock(),)}, "the arguments cannot be sent to fresh processes: .* Give setup="),
     ):
@@ -115,7 +115,7 @@ def test_a_script_compares_the_functions_above_its_call_and_is_told_of_those_bel
         done = subprocess.run([sys.executable, f"{name}.py"], capture_output=True, text=True, check=True, env=env)
         said.append(done.stdout)
     assert re.match(r"<aiperf (equivalent|inconclusive|improved|regressed): ", said[0]), said
-    assert "g is not defined above the call: compare() is called while" in said[1]
+    assert "g is not defined above the call: compare() is called when" in said[1]
     assert 'Put it under if __name__ == "__main__":' in said[1]
 
 
@@ -123,7 +123,7 @@ def test_the_reason_says_that_both_sides_are_the_same_thing(slower):
     note = Note("same_sides", {"sides": ["before", "after"]})
     record = replace(slower.record, notes=(note,))
     came = compared(RunOutcome(slower.folder, slower.run, (record,), Exit.OK, ()))
-    assert came.reason == f"{slower.reason}; before and after are the same: what they differ by is noise"
+    assert came.reason == f"{slower.reason}; before and after are the same: any difference is noise"
 
 
 def test_settings_are_those_of_a_precision_with_what_was_asked_for():

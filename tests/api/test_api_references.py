@@ -53,7 +53,7 @@ def refusal(function):
 
 
 def test_a_function_that_no_process_can_import_is_refused_with_what_to_do(mine, monkeypatch):
-    assert refusal(lambda: 1).startswith("before: a lambda has no name by which a fresh process could import it. Write")
+    assert refusal(lambda: 1).startswith("before: a lambda has no name that a fresh process could import. Write")
     assert "%%writefile" not in refusal(lambda: 1)
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
     assert "%%writefile mine.py" in refusal(lambda: 1)

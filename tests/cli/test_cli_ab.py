@@ -81,9 +81,9 @@ def test_every_mistake_in_the_commands_is_told_at_once(here, user) -> None:
     assert told.code == 2
     (user.folder / "old.py").write_text("")
     unquoted = here("ab", "true", "old.py")
-    assert 'in quotes: "PROGRAM old.py"; or give ./old.py.' in unquoted.err
+    assert 'in quotes together: "PROGRAM old.py"; or write ./old.py.' in unquoted.err
     told_of_a_pipe = here("ab", "true | true", "true")
-    assert (told_of_a_pipe.code, "no shell runs it" in told_of_a_pipe.err) == (2, True)
+    assert (told_of_a_pipe.code, "no shell runs this" in told_of_a_pipe.err) == (2, True)
     for fragment in (
         'program "nosuchprogram" not found',
         "has a quote that is not closed",
@@ -197,8 +197,8 @@ def test_a_preparation_that_fails_is_a_failed_case(user) -> None:
 @pytest.mark.parametrize(
     ("argv", "told"),
     [
-        ((), "compares programs, and none is given."),
-        (("true",), "compares programs, and one is given."),
+        ((), "needs two or more programs, but got none."),
+        (("true",), "needs two or more programs, but got one."),
         (("true", "true", "--prepare", "a", "--prepare", "b", "--prepare", "c"), "--prepare: is given 3 times for 2"),
         (("true", "true", "--shell", "nosuchshell"), '--shell: program "nosuchshell" not found.'),
         (("true", "true", "--prepare", "a", "--columns", "energy"), "--prepare: cannot be combined with --columns"),
@@ -265,15 +265,15 @@ def test_runs_of_different_programs_have_histories_of_their_own(user) -> None:
     assert user.types("ab", "true", "true", "--resume", "latest", *fast).code == 0
     assert user.only_record()["case"]["id"] == "ab"
     other = user.types("ab", "true", "true", "--name", "other", "--resume", "latest", *fast)
-    assert (other.code, "asked otherwise (id)" in other.err) == (2, True)
+    assert (other.code, "used other options (id)" in other.err) == (2, True)
 
 
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("a/b", '"a/b" cannot name a case.'),
-        ("ü", "cannot name"),
-        ("4k-pages-vs-transparent-huge-pages", "a scenario's name"),
+        ("a/b", '"a/b" is not a valid case name.'),
+        ("ü", "is not a valid case name"),
+        ("4k-pages-vs-transparent-huge-pages", "the name of a scenario"),
     ],
 )
 def test_a_name_that_is_no_name_or_a_scenarios_is_refused(here, name, told) -> None:
@@ -297,7 +297,7 @@ def test_programs_that_print_different_things_are_said_to_and_refused_where_that
             "strict": "--same-output",
         }
     ]
-    said = 'the outputs of before and echo-11 differ, in line 1 "sum 10" against "sum 11" (--same-output refuses that)'
+    said = 'the outputs of before and echo-11 differ on line 1: "sum 10" against "sum 11" (--same-output rejects this)'
     assert " ".join(done.out.split()).count(said) == 1
     assert user.types("ab", "echo sum 10", "echo sum 11", "--same-output", *fast).code == 5
 

@@ -48,7 +48,7 @@ def test_what_both_programs_print_is_compared_and_primary(trained):
     runs = record["pairs"][0]["runs"][0]
     assert len(runs["values"]["tokens_per_s"]) == len(runs["pids"])
     assert not runs["facts"]["sliced"]
-    assert "gives a metric of its own" in runs["facts"]["why"]
+    assert "reports its own metric" in runs["facts"]["why"]
     shown = trained.types("show", "latest").out
     assert 'tokens_per_s in tokens/s (higher is better): the last match of "tokens/s: ([0-9.]+)"' in shown
     again = trained.types("report", "latest", "--recompute")
@@ -80,9 +80,9 @@ def test_a_program_that_prints_no_such_line_is_a_failed_case_with_what_it_printe
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        (("--metric", "tokens/s: [0-9]+"), '--metric: "tokens/s: [0-9]+" has no group that holds the number.'),
+        (("--metric", "tokens/s: [0-9]+"), '--metric: "tokens/s: [0-9]+" has no group to capture the number.'),
         (("--metric", "loss: ([0-9.]+)"), "Add --better higher or --better lower;"),
-        (("--better", "higher"), "--better: says how to judge a --metric, and there is none."),
+        (("--better", "higher"), "--better: applies to --metric, but none is given."),
         ((*SPEED, "--primary", "speed"), '--primary: "speed" is not a metric of these programs. Allowed: tokens_per_s'),
     ],
 )
@@ -132,7 +132,7 @@ def test_a_run_that_was_interrupted_between_launches_goes_on_with_the_pairs_it_h
     assert (first["status"], len(first["pairs"])) == ("interrupted", 2)
     other = trained.types(*trained.pair, "--metric", "(?P<rate>1[0-9.]*) tokens/s", "--resume", "latest")
     assert other.code == 2
-    assert "compared other programs, or was asked otherwise (sides, measure)" in " ".join(other.err.split())
+    assert "compared other programs or used other options (sides, measure)" in " ".join(other.err.split())
     wrong = trained.types("run", "--resume", "latest")
     assert (wrong.code, "Type: aiperf ab --resume latest" in wrong.err) == (2, True)
     done = trained.types("ab", "--resume", "latest")

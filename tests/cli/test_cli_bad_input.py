@@ -86,7 +86,7 @@ def test_all_mistakes_of_all_files_come_at_once_in_order(here, user) -> None:
             ("ab", "true", "true", "--threshold", "5"),
             '--delta: "5" is not a share above 0 and below 1.\n  For 5 % write 5% or',
         ),
-        (("compare", "work.py:add", "work.py:add"), '"work.py:add" names a function, and stored runs are taken here.'),
+        (("compare", "work.py:add", "work.py:add"), '"work.py:add" names a function, but a stored run is needed here.'),
         (("export",), "--output: is missing.\n  For example: aiperf export -o runs.parquet"),
         (("run", "tiny.yaml", "--seed", "x"), "'--seed': \"x\" is not a whole number."),
         (("run", "tiny.yaml", "--host-check", "x"), "'--host-check': 'x' is not one of"),
@@ -95,7 +95,7 @@ def test_all_mistakes_of_all_files_come_at_once_in_order(here, user) -> None:
         (("comment", "nosuch.md"), "nosuch.md cannot be read: No such file or directory.\n"),
         (("run", "tiny.yaml", "--format", "pdf"), "markdown"),
         (("run", "tiny.yaml", "--colour"), "--colour"),
-        (("rnu",), '"rnu" is not a command of aiperf.\n  Did you mean run?'),
+        (("rnu",), '"rnu" is not an aiperf command.\n  Did you mean run?'),
     ],
     ids=" ".join,
 )

@@ -25,7 +25,7 @@ def test_the_listing_is_there_for_programs(here) -> None:
     assert {row["row"].partition("/")[0] for row in rows} == {"ch01", "ch10"}
     table = list(csv.DictReader(io.StringIO(here("book", "--chapter", "ch01", "--format", "csv").out)))
     assert table[0].keys() == rows[0].keys() - {"book"}
-    assert here("book", "--chapter", "ch01", "--format", "markdown").out.startswith("## The book beside the machine")
+    assert here("book", "--chapter", "ch01", "--format", "markdown").out.startswith("## The book and this machine")
 
 
 def test_what_is_missing_are_core_rows_without_a_scenario(here) -> None:

@@ -105,7 +105,7 @@ def test_github_is_served_without_any_option(here, github, monkeypatch) -> None:
 
 
 def test_an_interrupted_run_has_written_its_files_and_names_what_it_never_began(marked) -> None:
-    later = marked.scenario("later")
+    later, _ = marked.scenario("later"), marked.scenario("tiny")  # sides of each in one process
     marked.write("long.yaml", ENDLESS.replace("1.0e-12", "1.0e-3"))
     process = marked.start("run", "tiny.yaml", later, "--precision", "long.yaml", "--no-peaks", *FILES)
     assert until(lambda: list(marked.folder.glob("results/*/cases/tiny.json")))

@@ -60,7 +60,7 @@ def test_a_merge_request_of_gitlab_gets_a_note(here, user, monkeypatch, pull) ->
 def test_a_push_has_nothing_to_comment(here, pull) -> None:
     pull("http://127.0.0.1:1", event={"ref": "refs/heads/main"})
     done = here("comment", "summary.md")
-    assert (done.code, done.out) == (0, "this job is about no pull or merge request: nothing to comment\n")
+    assert (done.code, done.out) == (0, "this job does not belong to a pull or merge request: nothing to comment on\n")
 
 
 def test_a_token_without_the_right_is_said_with_what_to_give_it(here, pull) -> None:
@@ -76,8 +76,8 @@ def test_a_token_without_the_right_is_said_with_what_to_give_it(here, pull) -> N
     ("argv", "url", "said"),
     [
         (("nowhere.md",), "http://127.0.0.1:1", "--summary FILE"),
-        (("summary.md",), "http://127.0.0.1:1", "the comment could not be written"),
-        (("summary.md",), "", "could not be written"),
+        (("summary.md",), "http://127.0.0.1:1", "the comment could not be posted"),
+        (("summary.md",), "", "could not be posted"),
     ],
 )
 def test_what_cannot_be_done_is_one_message(here, pull, argv, url, said) -> None:
@@ -99,4 +99,4 @@ def test_a_long_summary_is_cut_after_a_line_and_says_so(here, user, pull) -> Non
         assert here("comment", "summary.md").code == 0
         body = server.comments[0]["body"]
         assert len(body) < 65_536
-        assert body.endswith("The rest was cut here: the job's summary has all of it.\n")
+        assert body.endswith("The rest is cut off here: the job's summary has all of it.\n")

@@ -180,7 +180,7 @@ def test_over_hosts_each_is_named_and_too_few_are_said_and_exit_with_4(here, use
     assert (told.code, told.plain) == (4, True)
     assert "(h-1)" in told.out
     assert "(h-2)" in told.out
-    assert "not possible: 2 hosts, 3 are needed" in told.out
+    assert "not possible: 2 hosts, but 3 are needed" in told.out
     page = here("compare", "--hosts", "tiny", "--html")
     assert (page.code, page.out) == (4, "results/hosts.html\n")
     assert (user.folder / "results" / "hosts.html").read_text().count("(h-2)</text>") == 1

@@ -56,8 +56,8 @@ def test_a_run_takes_them_and_a_folder_below_the_project_too(project):
     ("table", "said"),
     [
         ('precisoin = "quick"', "Did you mean precision?"),
-        ("pin = [1]", "pin: [1] is not a text"),
-        ("pin = ", "is not valid TOML: Invalid value (at line 2, column 7).\n  Mend that line: text needs quotes"),
+        ("pin = [1]", "pin: [1] is not text"),
+        ("pin = ", "is not valid TOML: Invalid value (at line 2, column 7).\n  Correct that line: quote text"),
     ],
 )
 def test_a_table_with_a_fault_is_one_message_with_its_place(here, project, table, said):
@@ -95,7 +95,7 @@ def test_a_variable_that_is_nearly_one_of_them_is_told_and_one_of_somebody_else_
     monkeypatch.setenv("AIPERF_RESULT", "elsewhere")
     monkeypatch.setenv("AIPERF_MY_OWN_MARK", "1")
     told = here("list", "--json")
-    assert told.err == "AIPERF_RESULT is set, and aiperf reads no such variable. Did you mean AIPERF_RESULTS?\n"
+    assert told.err == "AIPERF_RESULT is set, but aiperf reads no such variable. Did you mean AIPERF_RESULTS?\n"
     assert (told.code, json.loads(told.out) is not None) == (0, True)
 
 

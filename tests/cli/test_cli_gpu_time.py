@@ -87,4 +87,4 @@ def test_a_gate_says_what_a_program_printed_instead_of_its_metric(gpu_user):
     done = gpu_user.types(*argv, "--precision", "fast.yaml", "--no-peaks")
     assert done.code == 5
     said = " ".join(done.out.split())
-    assert 'a line that matches "tokens/s: ([0-9.]+)" was expected, and its last line is "images/s: 5"' in said
+    assert 'a line that matches "tokens/s: ([0-9.]+)" was expected, but its last line is "images/s: 5"' in said

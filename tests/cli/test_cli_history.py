@@ -109,7 +109,7 @@ def test_records_that_are_all_damaged_are_not_the_same_as_none(here, stored) -> 
         path.write_text("{")
     told = here("history", "tiny")
     assert told.code == 2
-    assert "3 damaged record(s) of it were passed over" in told.err
+    assert "3 damaged record(s) of it were ignored" in told.err
 
 
 def test_a_pipe_that_cannot_hold_the_picture_gets_ascii(stored) -> None:

@@ -49,7 +49,7 @@ def test_interrupted_limits_are_shown_as_far_as_they_were_measured(here, monkeyp
     told = here("peaks", "disk_read", "dram")
     assert told.code == 130
     assert "2.00 GB/s" in told.out
-    assert "interrupted: limits measured until then are kept and shown" in told.out
+    assert "interrupted: the peaks measured so far are kept and shown" in told.out
 
 
 def test_an_unknown_roof_is_a_mistake_that_names_the_known_ones(here) -> None:

@@ -31,7 +31,7 @@ def test_an_import_tells_value_spread_replicates_and_what_was_left_out(here) -> 
         " sorted    894 ns  12.6 %  3 × process\n"
         " reversed  648 ns  10.2 %  3 × process\n"
         " 3 warm-up values left out\n"
-        " the file names no time zone: the date is taken as UTC\n"
+        " the file names no time zone: the date is read as UTC\n"
     )
 
 
@@ -53,9 +53,9 @@ def test_figures_of_the_tool_stand_beside_those_of_aiperf_and_are_told_apart(her
         " fold-xor[value=10]    9.24 ns  50.8 %  10 × sample          10.5 ns  9.68 ns  10  slope 7.34 ns",
         " fold-xor[value=1000]  1.87 µs  57.6 %  10 × sample          2.23 µs  1.34 µs  10  slope 1.44 µs",
         " fold-100               164 ns  13.8 %  12 × sample           165 ns   163 ns  12  slope 175 ns",
-        " the samples are of one process: their spread does not hold what differs between processes",
-        " the files have no date: the times at which they were last written are taken",
-        " time and spread are aiperf's, from the replicates; what follows is criterion's own",
+        " the samples are from one process: their spread leaves out differences between processes",
+        " the files have no date: their modification times are used",
+        " time and spread are aiperf's, from the replicates; the columns after them are criterion's own",
     ]
     (row,) = json.loads(here("import", "old/jmh.json", "--json").out)
     own = row["cases"][0]["own"]
@@ -66,7 +66,7 @@ def test_figures_of_the_tool_stand_beside_those_of_aiperf_and_are_told_apart(her
 def test_an_import_is_not_latest_where_nothing_was_measured_either(here) -> None:
     here("import", "old/pyperf.json")
     told = here("report", "latest")
-    assert (told.code, "results holds imported runs only" in told.err, "2026-11-21T18-03-43-vm" in told.err) == (
+    assert (told.code, "results has only imported runs" in told.err, "2026-11-21T18-03-43-vm" in told.err) == (
         2, True, True,
     )  # fmt: skip
 
@@ -94,7 +94,7 @@ def test_all_faults_come_at_once_and_the_good_files_are_stored(here, user) -> No
     assert "none.json: cannot be read" in told.err
     assert told.plain
     again = here("import", "old/pyperf.json")
-    assert (again.code, "was imported before, as 2026-11-21T18-03-43-vm" in again.err) == (2, True)
+    assert (again.code, "was already imported, as 2026-11-21T18-03-43-vm" in again.err) == (2, True)
     assert here("import", "old/pyperf.json", "--again").code == 0
 
 
@@ -166,6 +166,6 @@ def test_nothing_to_export_and_nothing_to_overwrite_are_mistakes(here, user) -> 
     shutil.copytree(FOREIGN, user.folder / "old")
     here("import", "old/pyperf.json")
     told = here("export", "--all", "-o", "a.csv")
-    assert (told.code, "a.csv exists already" in told.err) == (2, True)
+    assert (told.code, "a.csv already exists" in told.err) == (2, True)
     assert here("export", "--all", "-o", "a.csv", "--force").code == 0
-    assert "does not name a format" in here("export", "--all", "-o", "a.xls").err
+    assert "has no known extension" in here("export", "--all", "-o", "a.xls").err

@@ -25,13 +25,13 @@ def start_endless(user, *more: str):
     return process
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
-def test_an_interrupted_run_saves_and_reports_what_was_measured(marked, number) -> None:
+def test_an_interrupted_run_saves_and_reports_what_was_measured(marked) -> None:
+    marked.scenario("tiny")  # both sides in one process
     process = start_endless(marked)
-    # As make and a terminal do it: the whole group, and more than once.
-    os.killpg(process.pid, number)
+    # As make and a terminal do it: the whole group, and more than once; and whatever comes after.
+    os.killpg(process.pid, signal.SIGINT)
     time.sleep(0.05)
-    os.killpg(process.pid, number)
+    os.killpg(process.pid, signal.SIGTERM)
     out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert "Traceback" not in err
@@ -88,6 +88,7 @@ def test_programs_die_with_the_comparison_that_started_them(marked) -> None:
 
 
 def test_an_interrupted_calibration_says_so_and_keeps_nothing_half_done(marked) -> None:
+    marked.scenario("tiny")
     marked.env["AIPERF_STATE"] = str(marked.folder / "state")
     process = marked.start("calibrate", "tiny.yaml", "--precision", "fast.yaml", "--sessions", "500")
     assert until(lambda: list(marked.folder.glob("results/*/cases/*.json")))

@@ -119,7 +119,7 @@ def test_a_mistake_is_one_message_and_exit_code_2(user, words, said):
     ("line", "said"),
     [
         ("name: Mine", "not a name for a Job"),
-        ("nodes: -1", "there must be a node"),
+        ("nodes: -1", "nodes must be 1 or more"),
         ("limits: 3", "limits: 3 is not a mapping"),
         ("pod: {containers: []}", "pod: containers is set by aiperf"),
         ("seconds: 3", "unknown key seconds"),
@@ -138,7 +138,7 @@ def test_pods_wait_for_each_other_as_long_as_the_job_says(user, monkeypatch, tmp
     assert said == "10min"
     for name, value in {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "AIPERF_JOIN_TIMEOUT": "100ms"}.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(UserError, match=r"1 of 2 nodes came within 0\.1 s"), joined("env", tmp_path):
+    with pytest.raises(UserError, match=r"1 of 2 nodes joined within 0\.1 s"), joined("env", tmp_path):
         pass
     monkeypatch.setenv("AIPERF_JOIN_TIMEOUT", "long")
     with pytest.raises(UserError, match="not a time"), joined("env", tmp_path):

@@ -104,7 +104,7 @@ def test_show_tells_what_is_judged_where_it_is_not_time(here, user) -> None:
     for headline, told in (("memory", "peak memory of the device it runs on"), ("peak_memory", "peak host memory")):
         user.write("mine/about.yaml", SCENARIO + f"measure: {{metric: {headline}}}\n")
         user.write("mine/work.py", WORKLOAD)
-        assert f"The primary metric is {told}; time is shown beside it." in here("show", "./mine/about.yaml").out
+        assert f"The primary metric is {told}; time is shown, too." in here("show", "./mine/about.yaml").out
 
 
 def test_show_tells_of_a_workload_what_a_scenario_may_write(here) -> None:

@@ -81,11 +81,11 @@ def test_two_functions_that_return_nothing_are_noted_and_refused_where_strict(us
     user.write("own.yaml", (user.folder / "own.yaml").read_text().replace("py:loop", "py:silent"))
     done = user.runs(path)
     assert done.code == 0, done
-    said = "neither side returned anything: that they did the same work was not checked"
+    said = "neither side returned anything, so equal work was not checked"
     assert said in " ".join(user.types("show", "latest").out.split())
     refused = user.runs(path, "--strict")
     assert refused.code == 5
-    assert f"not verified (strict): {said}; return what they compute, or say why not" in " ".join(refused.out.split())
+    assert f"not verified (strict): {said}; return the results, or say why not" in " ".join(refused.out.split())
 
 
 def test_another_value_is_invalid_after_the_first_pair_and_names_its_place(user):

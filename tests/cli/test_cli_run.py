@@ -86,7 +86,7 @@ def test_strict_refuses_inputs_without_names_unless_the_workload_says_why(user) 
     assert user.runs(bare, "--strict").code == 5
     assert (user.record("bare")["strict"], user.run_record()["settings"]["strict"]) == (True, True)
     again, shown = user.types("report", "--recompute"), user.types("show", "latest", "bare")
-    assert (again.code, "1 of 1 cases the same" in again.out, "--strict" in shown.out) == (0, True, True)
+    assert (again.code, "1 of 1 cases unchanged" in again.out, "--strict" in shown.out) == (0, True, True)
     loose = user.runs(bare)
     assert (user.record("bare")["strict"], "not verified: inputs not named (before, after)" in loose.out) == (
         False,
@@ -217,7 +217,7 @@ def test_a_run_of_another_command_is_not_gone_on_with(user, here) -> None:
     assert user.types("ab", "true", "true", "--precision", "fast.yaml", "-q").code == 0
     told = here("run", "--resume", "latest")
     assert told.code == 2
-    assert "was begun by aiperf ab." in told.err
+    assert "was started by aiperf ab." in told.err
     assert "aiperf ab --resume latest" in told.err
 
 
@@ -228,14 +228,14 @@ def test_a_run_that_was_begun_with_a_secret_is_typed_again(user, here) -> None:
     assert user.types(*argv, "--env-after", "A_TOKEN=hunter7seven").code == 0
     told = here("ab", "--resume", "latest")
     assert told.code == 2
-    assert "was begun with a secret, which its record does not hold." in told.err
+    assert "was started with a secret, which is not recorded." in told.err
 
 
 def test_a_budget_that_cannot_hold_the_first_looks_is_said_before_and_after(user) -> None:
     done = user.runs("tiny.yaml", "--budget", "0.1s")
     assert done.code == 0, done.err
-    first = next(line for line in done.err.splitlines() if "does not cut" in line)
-    assert re.fullmatch(r"the first look will take about \d+ s: a budget of 0 s does not cut that short", first)
+    first = next(line for line in done.err.splitlines() if "does not shorten" in line)
+    assert re.fullmatch(r"the first look will take about \d+ s: a budget of 0 s does not shorten that", first)
     assert done.err.index(first) < done.err.index("[1/1]")
     last = " ".join(done.out.split())
     assert "longer than the budget of 0 s: every case gets its first look" in last
@@ -255,14 +255,14 @@ def test_a_run_goes_on_in_the_folder_that_it_was_begun_in_and_elsewhere_that_is_
     # Without the folder, or in a record of before it was kept, what fails is said together with how it was begun.
     record = json.loads((run / "run.json").read_text())
     for cwd, place in (
-        (str(user.folder / "gone"), "gone, which is gone"),
+        (str(user.folder / "gone"), "gone, which no longer exists"),
         ("", "a folder that its record does not name"),
     ):
         (run / "run.json").write_text(json.dumps(record | {"cwd": cwd}))
         told = elsewhere.types("run", "--resume", str(run))
         assert told.code == 2
         assert '"./tiny.yaml" matches no scenario file.' in told.err
-        assert f"was begun in {f'{user.folder}/' if cwd else ''}{place}, by: aiperf run ./tiny.yaml" in told.err
+        assert f"was started in {f'{user.folder}/' if cwd else ''}{place}, by: aiperf run ./tiny.yaml" in told.err
 
 
 def test_programs_do_not_go_on_in_a_folder_where_their_names_may_mean_others(user, tmp_path_factory) -> None:

@@ -149,7 +149,7 @@ def test_a_folder_that_filled_up_is_named_and_what_goes_on_when_there_is_room(cl
     monkeypatch.setattr("aiperf.launch.nodes.links.LEAST_SPACE", 1 << 62)
     done = user.types("run", "--collect", "17", "--results", str(tmp_path))
     assert (done.code, done.out) == (2, "the table\n")
-    assert "when there is room, continue with: aiperf run --resume RUN-7 x --slurm -N 2\n" in done.err
+    assert "once there is space, continue with: aiperf run --resume RUN-7 x --slurm -N 2\n" in done.err
     assert "its file system is full" in done.err
 
 
@@ -218,7 +218,7 @@ def test_a_file_holds_what_does_not_change_and_flags_win(cluster, user, tmp_path
         ("node: 2", "unknown key node."),
         ("nodes: two", "nodes: 'two' is not a number."),
         ("setup: x", "is not a list of lines"),
-        ("- 1", "is no mapping"),
+        ("- 1", "is not a mapping"),
         ("time: 20", "is not a time"),
     ],
 )
@@ -254,8 +254,8 @@ def test_the_command_of_a_job_has_none_of_the_options_of_slurm():
 @pytest.mark.parametrize(
     ("state", "code", "said"),
     [
-        ("CANCELLED||None", 130, "job 17 was cancelled before it began\n"),
-        ("", 2, "--collect: Slurm knows it no longer, and job 17 left nothing in "),
+        ("CANCELLED||None", 130, "job 17 was cancelled before it started\n"),
+        ("", 2, "--collect: Slurm no longer knows the job, and job 17 left nothing in "),
     ],
 )
 def test_a_job_that_left_nothing_says_why(cluster, user, tmp_path, state, code, said):
@@ -294,7 +294,7 @@ def test_a_dry_run_queues_no_job(cluster, user, tmp_path, line):
     (user.folder / "cluster.yaml").write_text("nodes: 2\n")
     done = user.types("run", "x", "--dry-run", *line, "--results", str(tmp_path))
     assert done.code == 2
-    assert "--dry-run: submits nothing, and what a run does depends on its nodes." in done.err
+    assert "--dry-run: cannot be combined with --slurm: the plan depends on the nodes of the job." in done.err
     assert not (tmp_path / "asked").exists(), "nothing is submitted"
     assert not (tmp_path / ".nodes").exists()
 
@@ -320,8 +320,8 @@ def test_a_run_over_nodes_cannot_go_on_without_them_and_it_says_how(user, monkey
     file.write_text(json.dumps(record))
     done = user.types("run", "--resume", "latest", "--results", str(user.folder / "results"))
     assert done.code == 2
-    assert f"{file.parent.name} was begun on 3 nodes." in done.err
-    assert "Type: aiperf run --resume latest --slurm -N 3, or start it by the same launcher." in done.err
+    assert f"{file.parent.name} was started on 3 nodes." in done.err
+    assert "Type: aiperf run --resume latest --slurm -N 3, or start it with the same launcher." in done.err
 
 
 def test_how_a_job_fares_in_a_few_words():
@@ -334,4 +334,4 @@ def test_how_a_job_fares_in_a_few_words():
 @pytest.mark.parametrize("typed", [("--partition", "p"), ("--gpus-per-node", "8"), ("--time", "20min"), ("--detach",)])
 def test_an_option_of_a_job_without_a_job_is_named_as_it_was_typed(user, typed):
     told = user.types("run", "tiny.yaml", *typed)
-    assert (told.code, f"{typed[0]}: is an option of a job." in told.err) == (2, True)
+    assert (told.code, f"{typed[0]}: applies only to a job." in told.err) == (2, True)

@@ -81,8 +81,7 @@ def test_history_says_which_node_has_become_slower_since_the_earlier_surveys(use
     assert {name: row["since"] for name, row in rows.items()} == {"n1": "no slower", "n2": "no slower", "n3": "slower"}
     assert (rows["n3"]["surveys"], round(rows["n3"]["change"], 1)) == (3, 0.2)
     assert (
-        "2026-01-05.json is not JSON; passed over"
-        in user.types("survey", "--history", "--results", str(folder.parent)).err
+        "2026-01-05.json is not JSON; ignored" in user.types("survey", "--history", "--results", str(folder.parent)).err
     )
 
 
@@ -136,8 +135,9 @@ def test_batches_are_told_by_their_size_and_a_fleet_too_small_for_a_verdict_by_p
     file = user.folder / "survey.json"
     file.write_text(json.dumps(asdict(SurveyRecord(NAMES, 1, 0.03, readings))))
     done = user.types("survey", "--from", str(file))
-    assert "all_reduce: 2 nodes 1.00 ms, all 3 nodes 2.50 ms (medians; more than 2 together name no node)" in done.out
-    assert "all_reduce is undecided: of 3 nodes nobody can say which one makes it slow" in done.out
+    medians = "(medians; more than 2 nodes together identify none)"
+    assert f"all_reduce: 2 nodes 1.00 ms, all 3 nodes 2.50 ms {medians}" in " ".join(done.out.split())
+    assert "all_reduce is undecided: with 3 nodes, the slow one cannot be identified" in done.out
     assert {row["node"] for row in json.loads(user.types("survey", "--from", str(file), "--json").out)} == set(NAMES)
 
 
@@ -151,7 +151,7 @@ def test_the_plan_says_how_long_a_survey_takes_by_the_seconds_of_the_last_one(us
     assert [(row["nodes"], row["rounds"], row["seconds"]) for row in unknown] == [
         (64, 96, None), (128, 108, None), (256, 120, None),
     ]  # fmt: skip
-    assert "no survey with its times is stored" in user.types(*typed).out
+    assert "no survey with times is stored" in user.types(*typed).out
     for day, start in ((2, 9.0), (3, 20.0)):
         seconds = {"start": start, "joining": 0.01, "pairs": 2.5, "batches": 0.5}
         when = f"2026-01-0{day}T00:00:00+00:00"
@@ -160,13 +160,13 @@ def test_the_plan_says_how_long_a_survey_takes_by_the_seconds_of_the_last_one(us
     assert json.loads(user.types(*typed, "--json").out)[0]["seconds"] == 120 + 0.96 + 165 + 15
     said = user.types(*typed).out
     assert "5 m 01 s" in said
-    assert "by the seconds of the survey of 2026-01-03T00:00:00+00:00, which had 3 nodes" in said
+    assert "estimated from the survey of 2026-01-03T00:00:00+00:00, which had 3 nodes" in said
 
 
 def test_the_plan_goes_by_the_survey_that_is_named_and_by_none_without_times(user):
     file = stored(user)
     done = user.types("survey", "--plan", "64", "--from", file)
-    assert (done.code, f"{file}: it does not say what its parts took." in done.err) == (2, True)
+    assert (done.code, f"{file}: it does not record how long its parts took." in done.err) == (2, True)
     seconds = {"start": 9.0, "joining": 0.01, "pairs": 2.5, "batches": 0.5}
     Path(file).write_text(json.dumps({**json.loads(Path(file).read_text()), "seconds": seconds}))
     rows = json.loads(user.types("survey", "--plan", "64", "--from", file, "--json").out)
@@ -179,18 +179,18 @@ def test_by_the_seconds_of_the_survey_that_is_shipped_64_nodes_take_under_15_min
     rows = json.loads(user.types("survey", "--plan", "64", "--from", str(file), "--json").out)
     assert rows[0]["seconds"] < 15 * 60
     said = [format_duration(row["seconds"]) for row in rows]
-    assert f"64 nodes take {said[0]}, 256 {said[2]}" in (root / "docs" / "nodes.md").read_text()
+    assert f"64 nodes take {said[0]} and 256 take {said[2]}" in (root / "docs" / "nodes.md").read_text()
 
 
 @pytest.mark.parametrize(
     ("more", "named"),
     [
-        (("--plan", "1"), "a survey compares nodes, and that is one."),
+        (("--plan", "1"), "a survey needs at least 2 nodes."),
         (("--groups", "3", "--slow", "1,3=0.1"), "there is no node 3 of 3."),
         (("--groups", "3", "--slow", "1,=0.1"), '"1,=0.1" is not NODES=SHARE.'),
         (("--groups", "3", "--slow", "1-3=0.1"), "there is no node 3 of 3."),
         (("--groups", "3", "--slow", "1-1=0.1"), '"1-1=0.1" is not NODES=SHARE.'),
-        (("--groups", "40", "--slow", "0-20=0.1"), "nodes 0 and 20 never meet."),
+        (("--groups", "40", "--slow", "0-20=0.1"), "nodes 0 and 20 are never paired."),
     ],
 )
 def test_nodes_that_there_are_not_are_told(user, more, named):

@@ -70,7 +70,7 @@ def test_a_counter_for_root_only_says_so_and_hides_the_others(zone, tmp_path, mo
         monkeypatch.setattr(type(closed), "read_text", refuse)
     packages, problem = rapl_packages(tmp_path)
     assert packages == ()
-    assert "may be read by root only" in problem
+    assert "can be read only by root" in problem
     assert str(closed) in problem
 
 
@@ -80,7 +80,7 @@ def test_a_machine_without_counters_says_that(tmp_path, zone) -> None:
     assert "where it wraps" in rapl_packages(tmp_path)[1]
 
 
-@pytest.mark.parametrize(("text", "told"), [("", "holds no number"), ("fast", "holds no number")])
+@pytest.mark.parametrize(("text", "told"), [("", "does not contain a number"), ("fast", "does not contain a number")])
 def test_a_counter_that_holds_no_number_is_told(zone, tmp_path, text, told) -> None:
     zone("intel-rapl:0", "package-0", energy=text)
     assert told in rapl_packages(tmp_path)[1]

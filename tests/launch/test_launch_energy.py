@@ -124,7 +124,7 @@ def test_windows_alternate_and_each_stands_inside_its_own_mark() -> None:
 
 def test_a_run_that_ends_before_its_window_is_not_a_reading() -> None:
     found = measured(world(faster=3.0))
-    assert all("ended too early" in reading.problem for reading in found.values())
+    assert all("ended too soon" in reading.problem for reading in found.values())
 
 
 def test_a_run_that_becomes_a_little_faster_still_covers_its_window() -> None:

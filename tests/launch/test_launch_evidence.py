@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,11 @@ PRECISION = Precision(
 SETTINGS = Settings(precision=PRECISION, limits=Limits(*(PATIENCE_S,) * 7))
 BITWISE, CLOSE, NAMED = Check("bitwise"), Check("tolerance"), Check("named", name="near")
 TOGETHER = {"isolation": "in_process"}
+
+
+def _one_each(*pairs: tuple[Any, ...], of: Iterable[tuple[Any, ...]]) -> list[Any]:
+    """All combinations, of which some, that hold each value, stand for the others but in make test-long."""
+    return [pytest.param(*one, marks=[] if one in pairs else [pytest.mark.long]) for one in of]
 
 
 @pytest.fixture(scope="module")
@@ -76,8 +82,13 @@ def _side(name: str, given: Any) -> Side:
 # ---- sides that deceive their own process ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("patch", ["numpy", "comparer", "digest", "auditor", "no audits"])
-@pytest.mark.parametrize("check", [BITWISE, CLOSE])
+@pytest.mark.parametrize(
+    ("patch", "check"),
+    _one_each(
+        ("numpy", CLOSE), ("comparer", CLOSE), ("digest", BITWISE), ("auditor", BITWISE), ("no audits", CLOSE),
+        of=product(("numpy", "comparer", "digest", "auditor", "no audits"), (BITWISE, CLOSE)),
+    ),
+)  # fmt: skip
 def test_a_wrong_side_fails_whatever_it_patches_in_its_process(judged: Judged, patch: str, check: Check) -> None:
     found = judged({}, {"factor": 1.5, "patch": patch}, check)
     assert not found.passed
@@ -162,25 +173,32 @@ def test_a_named_check_is_befores_own(judged: Judged) -> None:
 # ---- outputs that are not there --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("check", [BITWISE, CLOSE, NAMED])
 @pytest.mark.parametrize(
-    ("before", "after", "why"),
-    [
-        ("both", "some", "before gives ['more', 'out'], after gives ['out']"),
-        ("none", "none", "there are no outputs to compare"),
-        ("empty", "empty", "the outputs have no elements to compare"),
-    ],
-)
-def test_outputs_that_are_not_there_are_a_failed_check(
-    judged: Judged, check: Check, before: str, after: str, why: str
-) -> None:
+    ("given", "check"),
+    _one_each(
+        (("both", "some"), BITWISE), (("both", "some"), NAMED), (("none", "none"), CLOSE), (("empty", "empty"), NAMED),
+        of=product((("both", "some"), ("none", "none"), ("empty", "empty")), (BITWISE, CLOSE, NAMED)),
+    ),
+)  # fmt: skip
+def test_outputs_that_are_not_there_are_a_failed_check(judged: Judged, check: Check, given: tuple[str, str]) -> None:
+    before, after = given
+    why = {
+        "both": "before gives ['more', 'out'], after gives ['out']",
+        "none": "there are no outputs to compare",
+        "empty": "the outputs have no elements to compare",
+    }[before]
     found = judged(("gives", {"what": before}), ("gives", {"what": after}), check, **TOGETHER)
     assert (found.passed, found.detail) == (False, f"after: audit 0: {why}")
 
 
-@pytest.mark.parametrize("check", [BITWISE, CLOSE])
-@pytest.mark.parametrize("isolation", ["process", "in_process"])
-@pytest.mark.parametrize("what", ["unwritten", "unwritten bools"])
+@pytest.mark.parametrize(
+    ("what", "isolation", "check"),
+    _one_each(
+        ("unwritten", "process", BITWISE), ("unwritten", "in_process", CLOSE),
+        ("unwritten bools", "process", CLOSE), ("unwritten bools", "in_process", BITWISE),
+        of=product(("unwritten", "unwritten bools"), ("process", "in_process"), (BITWISE, CLOSE)),
+    ),
+)  # fmt: skip
 def test_what_neither_side_writes_is_not_equal(judged: Judged, check: Check, isolation: str, what: str) -> None:
     assert not judged(("gives", {"what": what}), ("gives", {"what": what}), check, isolation=isolation).passed
 

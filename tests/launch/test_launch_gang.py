@@ -245,8 +245,8 @@ def test_a_program_that_cannot_be_started_is_a_failed_start(folder: Path, guardi
 @pytest.mark.parametrize(
     ("body", "kind", "message", "status"),
     [
-        ("sys.exit(3)", "crash", "ended by itself with exit status 3", 3),
-        ("sys.exit(0)", "crash", "ended by itself with exit status 0", 0),
+        ("sys.exit(3)", "crash", "exited on its own with exit status 3", 3),
+        ("sys.exit(0)", "crash", "exited on its own with exit status 0", 0),
         ("os.kill(os.getpid(), 11)", "crash", "killed by SIGSEGV", -11),
         ("os.kill(os.getpid(), 9)", "signal", "killed by SIGKILL, not by aiperf", -9),
     ],
@@ -261,7 +261,7 @@ def test_a_rank_that_ends_early_is_told_by_how(
 
 def test_a_closed_pipe_of_a_living_rank_is_a_broken_protocol(folder: Path, guardian: Guardian) -> None:
     failure = failure_of(folder, guardian, "os.close(write)\ntime.sleep(600)\n")
-    assert (failure.kind, failure.message) == ("protocol", "closed its pipe to aiperf without ending")
+    assert (failure.kind, failure.message) == ("protocol", "closed its pipe to aiperf without exiting")
 
 
 def test_a_rank_that_does_not_answer_hangs_and_is_killed_even_if_it_ignores_sigterm(
@@ -308,7 +308,7 @@ def test_a_dead_rank_ends_the_wait_for_the_others(folder: Path, guardian: Guardi
     began = time.monotonic()
     failure = failure_of(folder, guardian, body, ranks=2)
     assert (failure.kind, failure.rank, failure.exit_status) == ("dead_rank", 1, 3)
-    assert failure.message == "rank 1: ended by itself with exit status 3"
+    assert failure.message == "rank 1: exited on its own with exit status 3"
     assert time.monotonic() - began < PATIENCE_S
 
 

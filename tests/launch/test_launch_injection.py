@@ -126,7 +126,7 @@ def test_kernels_of_a_graph_need_no_launch_each(work):
 @pytest.mark.parametrize(
     ("scene", "words", "error", "says"),
     [
-        ("refused launch", (), BadLaunch, r"cudaLaunchKernel gave error 701 \(too many resources\)"),
+        ("refused launch", (), BadLaunch, r"cudaLaunchKernel returned error 701 \(too many resources\)"),
         ("zero", (), BadLaunch, "1 of its 5 kernels lasted 0 µs"),
         ("none", (), BadLaunch, "launched no kernel"),
         ("missing", (), NoValue, "recorded 4 kernels of 5 launches"),
@@ -159,7 +159,7 @@ def test_without_a_compiler_or_a_libcupti_the_case_is_skipped_with_the_reason(bu
     monkeypatch.delenv("AIPERF_CUPTI", raising=False)
     monkeypatch.setattr(injection, "_folders", lambda: iter([tmp_path]))
     cupti_places.cache_clear()
-    with pytest.raises(LaunchSkipped, match="libcupti was not found"):
+    with pytest.raises(LaunchSkipped, match="libcupti, which times kernels, was not found"):
         plan_commands(gpu_case(built[0]), seed=1, settings=SETTINGS, guardian=None)
     cupti_places.cache_clear()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -173,7 +173,7 @@ def test_without_a_compiler_or_a_libcupti_the_case_is_skipped_with_the_reason(bu
 
 def test_another_tool_in_the_drivers_place_is_not_pushed_out(built, cupti, tmp_path):
     case = gpu_case(built[0])
-    with pytest.raises(InjectionMissing, match="CUDA_INJECTION64_PATH is set already, to /x"):
+    with pytest.raises(InjectionMissing, match="CUDA_INJECTION64_PATH is already set to /x"):
         injected_variables(case, case.sides[0], tmp_path, env={"CUDA_INJECTION64_PATH": "/x"})
     asked = replace(case, measure=Measure())
     assert injected_variables(asked, case.sides[0], tmp_path / "none", env={"CUDA_INJECTION64_PATH": "/x"}) == {}

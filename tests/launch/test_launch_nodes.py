@@ -94,15 +94,15 @@ def test_a_node_that_is_killed_fails_the_case_by_its_name_and_leaves_no_process(
 
 
 def test_nodes_that_do_not_come_are_told_before_anything_runs(tmp_path):
-    with pytest.raises(UserError, match=r"1 of 2 nodes came within 0\.1 s: n1"), Nodes(PLACE, tmp_path, wait_s=0.1):
+    with pytest.raises(UserError, match=r"1 of 2 nodes joined within 0\.1 s: n1"), Nodes(PLACE, tmp_path, wait_s=0.1):
         pass
     assert list((tmp_path / ".nodes").iterdir()) == []
 
 
 def test_a_node_that_does_not_see_the_shared_folder_says_so(tmp_path):
-    with pytest.raises(UserError, match=r"node n2 saw no sign of the head within 0\.1 s") as caught:
+    with pytest.raises(UserError, match=r"node n2 did not find the head within 0\.1 s") as caught:
         follow_head(replace(PLACE, rank=1, node="n2"), tmp_path, read_host(), wait_s=0.1)
-    assert "every node sees" in caught.value.faults[0].hint
+    assert "every node shares" in caught.value.faults[0].hint
 
 
 def test_a_node_that_cannot_reach_the_head_names_it_and_where_it_tried(tmp_path):

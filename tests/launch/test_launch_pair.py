@@ -218,7 +218,7 @@ def test_a_side_that_overflows_on_large_inputs_fails_unless_the_sides_differ_by_
     pair = measured(
         side("before", "shares"), side("after", "shares", params=hasty), check=check, isolation="in_process"
     )
-    wrong = "after: out holds values that are not finite on large inputs, where before's are finite"
+    wrong = "after: out has non-finite values on large inputs, where before's are finite"
     assert failed(pair) == ([] if reason else [wrong])
 
 

@@ -212,7 +212,7 @@ def test_a_program_that_cannot_be_started_is_named_and_the_next_one_starts(
 def test_a_launcher_that_something_else_kills_takes_no_program_out_of_reach(launcher: Launcher) -> None:
     lost = launcher.start(["sleep", "99"], env=ENV)
     os.kill(launcher._running().pid, signal.SIGKILL)
-    with pytest.raises(LauncherLost, match="ended by something else"):
+    with pytest.raises(LauncherLost, match="killed from outside"):
         lost.wait(PATIENCE_S)
     assert until(lambda: not psutil.pid_exists(lost.pid) or psutil.Process(lost.pid).status() == psutil.STATUS_ZOMBIE)
     with pytest.raises(LauncherLost):

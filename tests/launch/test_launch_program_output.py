@@ -36,13 +36,13 @@ def test_json_is_read_by_path_from_the_last_line_that_has_it():
     ("text", "says"),
     [
         ("", 'printed no line for the metric speed: a line that matches "tokens/s: '),
-        ("", "was expected, and it printed nothing"),
-        ("a\nimages/s: \x1b[32m7\x1b[0m\n\n", 'was expected, and its last line is "images/s: 7"'),
+        ("", "was expected, but it printed nothing"),
+        ("a\nimages/s: \x1b[32m7\x1b[0m\n\n", 'was expected, but its last line is "images/s: 7"'),
         ("-" * 99, 'its last line is "' + "-" * 80 + '…"'),
         ("tokens/s: fast", '"fast", printed for the metric speed, is not a number'),
-        ("tokens/s: 0", "speed is 0: only numbers above 0 have a ratio"),
-        ("tokens/s: -3", "speed is -3: only numbers"),
-        ("tokens/s: nan", "speed is nan: only numbers"),
+        ("tokens/s: 0", "speed is 0: a ratio needs numbers above 0"),
+        ("tokens/s: -3", "speed is -3: a ratio needs numbers above 0"),
+        ("tokens/s: nan", "speed is nan: a ratio needs numbers above 0"),
         ("tokens/s: 1,2", '"1,2", printed'),
     ],
 )

@@ -288,7 +288,7 @@ def test_a_side_whose_own_timers_come_earlier_is_told(sides: dict[str, tuple[int
     stop(watch, "after", sides)
     (incident,) = watch.incidents
     assert (incident.kind, incident.side, incident.voids) == ("timer_slack", "after", False)
-    assert incident.detail.startswith("timers of it may come 1 ns late, and not ")
+    assert incident.detail.startswith("its timers may fire 1 ns late, those of aiperf ")
 
 
 GROWS = """

@@ -129,7 +129,7 @@ def test_a_folder_of_another_user_is_left_alone(tmp_path: Path, monkeypatch: pyt
 def test_a_place_that_cannot_be_written_is_told_with_what_to_do(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("")
-    with pytest.raises(UserError, match="no scratch folder can be made here") as told:
+    with pytest.raises(UserError, match="no scratch folder can be created here") as told:
         Scratch(None, "run", area=file / "below").open()
     assert "AIPERF_SCRATCH" in told.value.faults[0].hint
 

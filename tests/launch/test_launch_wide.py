@@ -22,7 +22,7 @@ def fault(base, other, check=TOLERANCE):
 
 
 def test_an_output_that_is_not_finite_accuses_where_that_of_the_same_type_on_the_other_side_is_on_the_same_rank():
-    what = "after: out holds values that are not finite on large inputs, where before's are finite"
+    what = "after: out has non-finite values on large inputs, where before's are finite"
     assert fault([wide(), wide()], [wide(), wide("infinite")]) == what
     assert fault([wide()], [wide("nan")]) == what
     assert fault([wide("nan"), wide()], [wide("nan"), wide()]) == ""
@@ -84,8 +84,8 @@ def test_answers_that_differ_once_inputs_are_varied_which_audits_leave_alone_acc
     halved = tuple(v if i % 2 else 0.0 for i, v in enumerate(WANT))
     assert apart(varied(WANT), varied(halved), check) == (
         "after: out differs from before's when mask, the same in every audit, had other values, in 449 of 1000 "
-        "elements drawn: 0 against 999 at worst; where they never have others, say so, "
-        'fixed_inputs="...", in the Workload'
+        "elements drawn: 0 against 999 at worst; if they never have others, say so with "
+        'fixed_inputs="..." in the Workload'
     )
     assert "counts differs from before's when mask, the same in every audit, had other values, in its bytes" in apart(
         varied(WANT), varied(WANT, "other"), check
@@ -109,7 +109,7 @@ def unannounced(base, other, check=TOLERANCE):
 
 @pytest.mark.parametrize("check", [TOLERANCE, Check("bitwise"), Check("named", name="close", reason="by design")])
 def test_who_leaves_an_output_as_it_was_where_the_other_sides_moved_is_named_on_either_side(check):
-    what = "12 of 12 steps left out as it was though the inputs had changed, without a call of the side"
+    what = "12 of 12 unannounced steps left out as it was, although inputs changed"
     assert unannounced(silent(), silent(12), check) == [(1, f"after: {what}")]
     assert unannounced(silent(3), silent(), check) == [(0, f"before: {what.replace('12', '3', 1)}")]
     assert unannounced(silent(), silent(), check) == unannounced(silent(12), silent(12), check) == []
@@ -132,12 +132,12 @@ def test_an_answer_far_from_the_other_sides_is_wrong_unless_sides_differ_by_desi
     other = silent(new=tuple(-v for v in WANT))
     ((place, fault),) = unannounced(silent(), other)
     assert place == 1
-    assert fault.startswith("after: out differs from before's on inputs that changed without a call, in 1000 of 1000")
+    assert fault.startswith("after: out differs from before's on unannounced new inputs, in 1000 of 1000")
     assert unannounced(silent(), other, Check("tolerance", reason="by design")) == []
     assert unannounced(silent(), silent(new=tuple(1.1 * v for v in WANT[::-1]))) == []
 
 
 def test_an_output_that_is_finished_when_it_is_asked_for_accuses_where_the_other_sides_is_not():
     ((place, fault),) = unannounced(silent(), silent(read=("out",)))
-    assert (place, fault) == (1, "after: out was another one before outputs() was called, which finishes it")
+    assert (place, fault) == (1, "after: outputs() changed out: it finishes work of the step")
     assert unannounced(silent(read=("out",)), silent(read=("out",))) == []

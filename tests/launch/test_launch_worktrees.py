@@ -137,7 +137,7 @@ def test_head_says_what_it_leaves_out(repo, trees) -> None:
     assert not any("not committed" in line for line in told)
     (repo / "a").write_text("changed")
     trees.checkout(repo, "HEAD", copy=1, progress=told.append)
-    assert any("not committed are not in HEAD; working-tree has them" in line for line in told)
+    assert any("are not in HEAD; use working-tree to include them" in line for line in told)
 
 
 def test_a_clean_working_tree_is_its_commit_and_an_untracked_file_makes_it_another(repo) -> None:
@@ -160,7 +160,7 @@ def test_a_repository_inside_the_repository_is_passed_over_aloud(repo, trees) ->
     told: list[str] = []
     made = trees.checkout(repo, WORKING_TREE, progress=told.append)
     assert not (made.folder / "inner").exists()
-    assert any("inner/ is a repository of its own" in line for line in told)
+    assert any("inner/ is a separate repository" in line for line in told)
 
 
 def test_too_many_untracked_bytes_are_refused(repo, trees) -> None:
@@ -296,14 +296,14 @@ def test_after_kill_9_the_guardian_removes_the_folder_and_the_next_use_what_git_
 
 def test_scratch_inside_the_repository_is_refused(repo, trees, monkeypatch) -> None:
     monkeypatch.setenv("AIPERF_SCRATCH", str(repo / "tmp"))
-    with pytest.raises(UserError, match="must not lie inside the repository"):
+    with pytest.raises(UserError, match="must not be inside their own repository"):
         trees.checkout(repo, "main")
     assert not (repo / "tmp").exists()
 
 
 def test_scratch_that_cannot_be_written_is_the_users_mistake(repo, trees, monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("AIPERF_SCRATCH", str(tmp_path / "missing"))
-    with pytest.raises(UserError, match="no scratch folder can be made here"):
+    with pytest.raises(UserError, match="no scratch folder can be created here"):
         trees.checkout(repo, "main")
 
 
@@ -356,5 +356,5 @@ def test_a_submodule_that_is_not_there_says_how_to_get_it(repo, tmp_path, trees)
 def test_a_working_tree_with_a_changed_submodule_is_refused(repo, tmp_path, trees) -> None:
     with_submodule(repo, tmp_path)
     (repo / "lib" / "x" / "inner").write_text("two")
-    with pytest.raises(CheckoutFailed, match="submodule lib/x has changes that are not committed"):
+    with pytest.raises(CheckoutFailed, match="the submodule lib/x has uncommitted changes"):
         trees.checkout(repo, WORKING_TREE)

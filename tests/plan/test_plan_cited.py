@@ -37,7 +37,7 @@ def test_a_scenario_that_cites_nothing_is_left_out_and_the_others_say_what_is_mi
     assert here["free"].rows == ("ch01/a-vs-b", "ch02/c-vs-d")
     assert here["free"].problem == ""
     assert here["free"].hashes
-    assert here["card"].problem == "card needs 1 GPU, this host has 0 (no NVML library)"
+    assert here["card"].problem == "card needs 1 GPU, but this host has 0 (no NVML library)"
     assert here["wrong"].problem.startswith("wrong has faults: ")
     assert found(tmp_path, "ch01", gpus=1)["card"].problem == ""
 

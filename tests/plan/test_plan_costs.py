@@ -55,10 +55,10 @@ def test_the_shipped_example_says_that_it_is_one() -> None:
         (("gpu_hour: 2", "gpu_hour: .inf"), "gpu_hour"),
         (("gpu_hour: 2", "gpu_hour: true"), "gpu_hour"),
         (("gpu_hour: 2", "gpu_hour: 1" + "0" * 30), "gpu_hour"),
-        (("gpu_hour: 2", "gpu_hour: 2\ngpu_hour: 3"), "written twice"),
+        (("gpu_hour: 2", "gpu_hour: 2\ngpu_hour: 3"), "appears twice"),
         (("gpu_hour: 2", "gpu_hour: &a 2"), "anchor"),
         (("kwh: 0.25", "power: 0.25"), '"power" is not a price'),
-        (("gpu_hour: 2\nhost_hour: 0.5\nkwh: 0.25\n", ""), "holds no price"),
+        (("gpu_hour: 2\nhost_hour: 0.5\nkwh: 0.25\n", ""), "has no price"),
     ],
 )
 def test_each_mistake_is_named(load, change, told) -> None:

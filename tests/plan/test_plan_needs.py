@@ -15,12 +15,12 @@ GIB = 1024**3
 
 def test_nine_gpus_on_a_host_without_one(host):
     assert unmet(Needs(gpus=9), host()) == [
-        ("needs 9 GPUs, this host has 0 (no NVML library)", "run it on a host with 9 GPUs")
+        ("needs 9 GPUs, but this host has 0 (no NVML library)", "run it on a host with 9 GPUs")
     ]
 
 
 def test_nine_gpus_on_a_host_with_eight(host):
-    assert unmet(Needs(gpus=9), host(8))[0][0] == "needs 9 GPUs, this host has 8"
+    assert unmet(Needs(gpus=9), host(8))[0][0] == "needs 9 GPUs, but this host has 8"
 
 
 def test_a_host_that_has_everything_meets_everything(host):
@@ -46,21 +46,24 @@ def test_a_host_that_has_everything_meets_everything(host):
 
 
 UNMET = {
-    "capability": (Needs(gpus=1, compute_capability=">=10.0"), "needs compute capability >=10.0, NVIDIA H200 has 9.0"),
-    "gpu memory": (Needs(gpus=1, gpu_memory=120 * GIB), "needs 120 GiB of free GPU memory, 100 GiB is free"),
+    "capability": (
+        Needs(gpus=1, compute_capability=">=10.0"),
+        "needs compute capability >=10.0, but NVIDIA H200 has 9.0",
+    ),
+    "gpu memory": (Needs(gpus=1, gpu_memory=120 * GIB), "needs 120 GiB of free GPU memory, but 100 GiB is free"),
     "peers unknown": (
         Needs(gpus=2, peer_access=True),
-        "needs peer access between GPUs, and this host does not show whether it has it",
+        "needs peer access between GPUs, which this host does not report",
     ),
     "gds": (Needs(gds=True), "GPUDirect Storage is not active (nvidia-fs not loaded)"),
     "library": (Needs(libraries={"cupy": ""}), "needs cupy: pip install 'aiperf-ab[gpu]'"),
-    "library version": (Needs(libraries={"torch": ">=3"}), "needs torch >=3, 2.11.0+cu130 is installed"),
-    "cpus": (Needs(cpus=3), "needs 3 CPUs, aiperf may use 2"),
-    "memory": (Needs(memory=21 * GIB), "needs 21 GiB of free memory, 20 GiB is free"),
-    "ranks": (Needs(ranks=3), "3 ranks need a CPU each, this host gives 2"),
-    "root": (Needs(root=True), "needs the superuser's rights"),
+    "library version": (Needs(libraries={"torch": ">=3"}), "needs torch >=3, but 2.11.0+cu130 is installed"),
+    "cpus": (Needs(cpus=3), "needs 3 CPUs, but aiperf may use 2"),
+    "memory": (Needs(memory=21 * GIB), "needs 21 GiB of free memory, but 20 GiB is free"),
+    "ranks": (Needs(ranks=3), "3 ranks need a CPU each, but aiperf may use 2"),
+    "root": (Needs(root=True), "needs root privileges"),
     "program": (Needs(programs=("sh", "no-such-server")), "needs the program no-such-server, which is not on PATH"),
-    "compiler": (Needs(compiler=True), "needs a C++ compiler, none is on PATH"),
+    "compiler": (Needs(compiler=True), "needs a C++ compiler, but none is on PATH"),
 }
 
 
@@ -74,20 +77,20 @@ def test_one_unmet_need_gives_one_reason_and_a_fix(host, case):
 
 def test_peer_access_that_the_host_denies(host):
     needs = Needs(gpus=2, peer_access=True)
-    assert "does not allow it" in unmet(needs, host(2, peer_access=False))[0][0]
-    assert "fewer than two" in unmet(replace(needs, gpus=1), host(1))[0][0]
+    assert "does not allow" in unmet(needs, host(2, peer_access=False))[0][0]
+    assert "has fewer" in unmet(replace(needs, gpus=1), host(1))[0][0]
 
 
 def test_a_gang_on_gpus_needs_a_gpu_a_rank(host):
     assert unmet(Needs(gpus=1), host(1), ranks=2) == [
-        ("2 ranks need a GPU each, this host has 1", "run it on a host with 2 GPUs")
+        ("2 ranks need a GPU each, but this host has 1", "run it on a host with 2 GPUs")
     ]
     assert unmet(Needs(gpus=1), host(4), ranks=4) == []
 
 
 def test_a_gang_on_cpus_needs_a_cpu_a_rank(host):
     assert unmet(Needs(), host(), ranks=2) == []
-    assert unmet(Needs(), host(), ranks=4)[0][0] == "4 ranks need a CPU each, this host gives 2"
+    assert unmet(Needs(), host(), ranks=4)[0][0] == "4 ranks need a CPU each, but aiperf may use 2"
 
 
 def test_several_unmet_needs_are_all_told_gpus_first(host):
@@ -107,8 +110,8 @@ def test_disk_is_asked_of_the_results_folder_even_before_it_exists(host, tmp_pat
     folder = tmp_path / "not" / "yet"
     assert unmet(Needs(disk=1), host(), folder=folder) == []
     (reason, fix), *rest = unmet(Needs(disk=900 * 2**40), host(), folder=folder)
-    assert reason.startswith(f"needs 900 TiB of free disk, {tmp_path} has ")
-    assert (fix, rest) == ("free space, or put results elsewhere", [])
+    assert reason.startswith(f"needs 900 TiB of free disk, but {tmp_path} has ")
+    assert (fix, rest) == ("free some space, or move the results", [])
     assert not folder.exists()
 
 
@@ -120,7 +123,7 @@ def test_local_and_early_versions_count_by_their_release(host, version, meets):
 
 
 def test_a_case_of_two_nodes_needs_a_run_of_two(host):
-    assert unmet(Needs(), host(), nodes=2) == [("needs 2 nodes, this run has 1", "run it with --slurm -N 2")]
+    assert unmet(Needs(), host(), nodes=2) == [("needs 2 nodes, but this run has 1", "run it with --slurm -N 2")]
     assert unmet(Needs(), host(), nodes=2, has_nodes=2) == []
 
 

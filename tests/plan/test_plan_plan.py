@@ -21,7 +21,7 @@ def test_a_scenario_that_needs_nine_gpus_is_skipped_with_reason_and_fix(scenario
     plan = make_plan([scenario("needs: {gpus: 9}\n")], host(), settings)
     assert plan.cases == ()
     assert [(s.case.id, s.reason, s.fix) for s in plan.skips] == [
-        ("x", "needs 9 GPUs, this host has 0 (no NVML library)", "run it on a host with 9 GPUs")
+        ("x", "needs 9 GPUs, but this host has 0 (no NVML library)", "run it on a host with 9 GPUs")
     ]
 
 
@@ -39,18 +39,18 @@ def test_a_gang_with_a_gpu_block_stays_on_the_cpu_where_gpus_are_too_few(scenari
 def test_of_an_axis_of_ranks_the_gangs_that_fit_run_and_the_rest_is_skipped(scenario, host, settings):
     plan = make_plan([scenario("axes: {ranks: [1, 2, 4]}\n")], host(), settings)
     assert [c.id for c in plan.cases] == ["x[ranks=1]", "x[ranks=2]"]
-    assert [s.reason for s in plan.skips] == ["4 ranks need a CPU each, this host gives 2"]
+    assert [s.reason for s in plan.skips] == ["4 ranks need a CPU each, but aiperf may use 2"]
 
 
 def test_a_skip_names_all_its_reasons(scenario, host, settings):
     (skip,) = make_plan([scenario("needs: {gpus: 1, gds: true}\n")], host(), settings).skips
-    assert skip.reason == "needs 1 GPU, this host has 0 (no NVML library); GPUDirect Storage is not active"
+    assert skip.reason == "needs 1 GPU, but this host has 0 (no NVML library); GPUDirect Storage is not active"
     assert skip.fix.count(";") == 1
 
 
 def test_two_scenarios_of_one_name_are_refused(scenario, host, settings, tmp_path):
     first = scenario()
-    with pytest.raises(UserError, match="two scenarios are called x"):
+    with pytest.raises(UserError, match="two scenarios have the name x"):
         make_plan([first, replace(first, path=tmp_path / "other" / "x.yaml")], host(), settings)
 
 
@@ -72,12 +72,12 @@ def mixed(scenario):
         (
             {"wait": "2s"},
             ["a[n=1,wait=2s]", "a[n=2,wait=2s]", "b[n=2]", "b[n=3]", "c"],
-            ("--only wait=2s: kept whole, without that axis: b, c",),
+            ("--only wait=2s: all cases kept, without that axis: b, c",),
         ),
         (
             {"n": "1"},
             ["a[n=1,wait=1s]", "a[n=1,wait=2s]", "c"],
-            ("--only n=1: kept whole, without that axis: c", "--only n=1: left out, without that value: b"),
+            ("--only n=1: all cases kept, without that axis: c", "--only n=1: left out, without that value: b"),
         ),
         ({"n": "2", "wait": "1s"}, ["a[n=2,wait=1s]", "b[n=2]", "c"], None),
         ({"n": "3,1", "wait": "1s"}, ["a[n=1,wait=1s]", "b[n=3]", "c"], None),
@@ -137,8 +137,9 @@ def test_schedules_that_leave_no_time_for_the_first_look_are_named(scenario, hos
     assert estimate(case, Precision(case_seconds=1e9))[0] > 6 * 2 * 50
     assert estimate(case, Precision()) == (600, 600)
     assert too_long_loads(plan, settings) == (
-        "x: the schedules of a pair last 1 m 40 s, so that the 6 pairs of the first look take 10 m 00 s and more, and "
-        "a case has 5 m 00 s: none will follow them. Write fewer requests or a higher rate, or a longer case_seconds "
+        "x: the schedules of one pair last 1 m 40 s, so the 6 pairs of the first look take at least 10 m 00 s, but a "
+        "case has 5 m 00 s: no further pairs will follow. Write fewer requests, a higher rate, or a longer "
+        "case_seconds "
         "(docs/serving.md)"
     )
     assert too_long_loads(plan, replace(settings, precision=Precision(case_seconds=900))) == ""

@@ -65,7 +65,7 @@ def test_a_file_of_ones_own_changes_only_what_it_names(load) -> None:
         ("a: [", "is not valid YAML"),
         (b"\xff\xfe", "is not UTF-8 text"),
         ("!!python/object/apply:os.system [ls]", "tag"),
-        ("looks: [3]\nlooks: [6]", "looks is written twice, first in line 1"),
+        ("looks: [3]\nlooks: [6]", "looks appears twice, first on line 1"),
         ("looks: [3, 99999999999999999999999]", "looks"),
         ("rounds: 999999999999999999999", "rounds"),
         ("case_seconds: 1e308", "case_seconds"),
@@ -75,7 +75,7 @@ def test_a_file_of_ones_own_changes_only_what_it_names(load) -> None:
         ("looks: &a [3]", "the anchor &a"),
         ("? [a]\n: 3", "a key is a list"),
         ("a: 1\n---\nb: 2", "a second document"),
-        ("a: " + "x" * (1 << 20), "may have 1 MiB"),
+        ("a: " + "x" * (1 << 20), "the limit for a scenario file is 1 MiB"),
     ],
 )
 def test_a_mistake_in_a_precision_file_is_told_with_the_file(load, text, told) -> None:

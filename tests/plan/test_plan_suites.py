@@ -195,7 +195,7 @@ def test_what_is_asked_of_an_axis_leaves_what_lacks_it_whole(two_scenarios) -> N
     suite = Suite("s", "t", scenarios=(str(two_scenarios),))
     plan = plan_suite(suite, make_host(), Settings(), only={"size": "2MiB"})
     assert [case.id for case in plan.cases] == ["one[size=2MiB]", "three", "two[size=2MiB]"]
-    assert plan.notes == ("--only size=2MiB: kept whole, without that axis: three",)
+    assert plan.notes == ("--only size=2MiB: all cases kept, without that axis: three",)
 
 
 def test_a_command_names_scenarios_or_a_suite_and_not_both_or_neither(two_scenarios) -> None:

@@ -129,25 +129,25 @@ def test_queues_and_waits_are_named_where_they_decide(
 
 
 UNSEEN = (
-    "the host waits for the GPU for {} % of the time in which it seems idle, perhaps for work that is not recorded: "
-    "of kernels or graphs that the device launched, or a host function"
+    "the host waits for the GPU for {} % of the time in which it seems idle, perhaps for unrecorded work: "
+    "kernels or graphs that the device launched, or a host function"
 )
-GPU = "the GPU is busy for {} % of its span; kernel counters would say with what"
+GPU = "the GPU is busy for {} % of its span; kernel counters would show with what"
 
 
 @pytest.mark.parametrize(
     ("told", "bound", "why"),
     [
         ({"exposed_s": 0.2, "communication_s": 0.3}, "communication",
-         "20 % of the wall is communication that nothing hides"),
+         "20 % of the wall time is exposed communication"),
         ({"exposed_s": 0.199, "communication_s": 0.3}, "gpu", GPU.format(100)),
         # Communication is asked before copies, copies before idleness.
         ({"exposed_s": 0.2, "copy_s": 0.9, "compute_s": 0.1}, "communication",
-         "20 % of the wall is communication that nothing hides"),
-        ({"copy_s": 0.5, "compute_s": 0.49}, "transfer", "copies are 50 % of the wall"),
+         "20 % of the wall time is exposed communication"),
+        ({"copy_s": 0.5, "compute_s": 0.49}, "transfer", "copies are 50 % of the wall time"),
         ({"copy_s": 0.499, "compute_s": 0.1}, "gpu", GPU.format(100)),
         ({"copy_s": 0.5, "compute_s": 0.5}, "gpu", GPU.format(100)),
-        ({"copy_s": 0.6, "compute_s": 0.1, "gpu_busy_s": 0.3}, "transfer", "copies are 60 % of the wall"),
+        ({"copy_s": 0.6, "compute_s": 0.1, "gpu_busy_s": 0.3}, "transfer", "copies are 60 % of the wall time"),
         ({"gpu_busy_s": 0.5}, "gpu", GPU.format(50)),
         ({"gpu_busy_s": 0.499, "launch_interval_s": 30e-6, "mean_kernel_s": 29e-6, "launches": 10}, "launch",
          "a launch every 30 µs, with 29 µs of kernels in it"),
@@ -155,12 +155,12 @@ GPU = "the GPU is busy for {} % of its span; kernel counters would say with what
         ({"gpu_busy_s": 0.1, "launch_interval_s": 14.5e-6, "mean_kernel_s": 1.07e-6, "launches": 1000, "kernels": 3000,
           "host_wait_s": 2.89e-3, "other_wait_s": 8.13e-3, "iterations": 50}, "launch",
          "a launch every 14.5 µs, with 3.21 µs of kernels in it; "
-         "of an iteration the GPU waits 57.8 µs for launches and 163 µs otherwise"),
+         "per iteration the GPU waits 57.8 µs for launches and 163 µs otherwise"),
         ({"gpu_busy_s": 0.1, "launch_interval_s": 14.5e-6, "mean_kernel_s": 5e-6, "launches": 1000, "kernels": 3000},
          "host", "the GPU is busy for 10 % of its span, one launch per 14.5 µs"),
         ({"gpu_busy_s": 0.1, "launches": 0, "host_wait_s": 0.5, "other_wait_s": 0.0, "iterations": 2}, "host",
          "the GPU is busy for 10 % of its span; "
-         "of an iteration the GPU waits 250 ms for launches and 0 ns otherwise"),
+         "per iteration the GPU waits 250 ms for launches and 0 ns otherwise"),
         ({"gpu_busy_s": 0.1, "launch_interval_s": 30.1e-6, "mean_kernel_s": 1e-6, "launches": 10}, "host",
          "the GPU is busy for 10 % of its span, one launch per 30.1 µs"),
         ({"gpu_busy_s": 0.1, "launch_interval_s": 30e-6, "mean_kernel_s": 30e-6, "launches": 10}, "host",
@@ -181,7 +181,7 @@ GPU = "the GPU is busy for {} % of its span; kernel counters would say with what
         # Streams that share the GPU one after another.
         ({"streams": 4, "kernel_concurrency": 1.05}, "gpu",
          "the GPU is busy for 100 % of its span, its 4 streams' kernels one after another "
-         "(1.05 at a time, at most 1.05); kernel counters would say with what"),
+         "(1.05 at a time, at most 1.05); kernel counters would show with what"),
         ({"streams": 4, "kernel_concurrency": 1.06}, "gpu", GPU.format(100)),
         ({"streams": 1, "kernel_concurrency": 1.0}, "gpu", GPU.format(100)),
         ({"gpu_busy_s": None}, "", "no GPU work in its range"),

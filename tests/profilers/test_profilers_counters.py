@@ -78,7 +78,7 @@ def test_every_counter_is_readable_from_each_of_its_tools(name: str, tool: str):
 def test_a_tool_that_ran_and_did_not_tell_is_not_asked_for_again():
     told = Observed((row(tool="perf", kind="range", metrics={"context-switches": 1.0}),))
     mechanism = judged("cache_misses", "down", told, told)
-    assert mechanism.sentence == "cache_misses was not readable here: perf did not read it of both sides"
+    assert mechanism.sentence == "cache_misses was not readable here: perf did not read it for both sides"
 
 
 def test_the_operations_of_a_side_are_not_known_while_those_of_one_kernel_are_not():
@@ -90,7 +90,7 @@ def test_the_operations_of_a_side_are_not_known_while_those_of_one_kernel_are_no
 def test_a_counter_of_which_nothing_was_told_is_not_readable_and_never_zero(name: str):
     mechanism = judged(name, "down", Observed(), everything(COUNTERS[name].tools[0]))
     assert (mechanism.state, mechanism.before, mechanism.after, mechanism.tool) == ("not_readable", None, None, "")
-    assert mechanism.sentence == f"{name} was not readable here: it takes {' or '.join(COUNTERS[name].tools)}"
+    assert mechanism.sentence == f"{name} was not readable here: it needs {' or '.join(COUNTERS[name].tools)}"
 
 
 @pytest.mark.parametrize("name", sorted(COUNTERS))
@@ -171,7 +171,7 @@ def test_a_tools_own_name_for_a_metric_is_good_too(name: str, value: float, tool
 def test_a_name_that_nobody_knows_is_not_readable():
     told: Any = everything("nsys")
     assert judged("nonsense", "up", told, told).sentence == (
-        "nonsense was not readable here: no counter has that name, and the workload counts no such thing; "
+        "nonsense was not readable here: no counter has that name, and the workload does not count it; "
         "aiperf list --counters shows them"
     )
 
@@ -188,7 +188,7 @@ def test_a_name_that_nobody_knows_is_not_readable():
 def test_a_misspelt_name_gets_the_nearest_counter_or_count_of_the_workload(name: str, meant: str):
     mechanism = judged(name, "down", Observed(own={"graph_breaks": 3}), Observed())
     assert mechanism.sentence == (
-        f"{name} was not readable here: no counter has that name, and the workload counts no such thing; "
+        f"{name} was not readable here: no counter has that name, and the workload does not count it; "
         f"did you mean {meant}? aiperf list --counters shows them"
     )
 
@@ -204,7 +204,7 @@ def test_a_count_of_the_workload_that_one_side_lacks_is_no_unknown_name(after: d
 
 def test_an_event_by_perfs_own_name_takes_perf():
     assert judged("dTLB-load-misses", "down", Observed(), Observed()).sentence == (
-        "dTLB-load-misses was not readable here: it takes perf"
+        "dTLB-load-misses was not readable here: it needs perf"
     )
 
 
@@ -243,7 +243,7 @@ def test_a_count_that_one_kernel_lacks_is_not_known():
     before = kernels((100.0, 1, 1.0))
     lacking = Observed((*before.rows, row(name="uncounted", time_s=1.0)))
     assert judged(INSTRUCTIONS, "down", before, lacking).sentence == (
-        f"{INSTRUCTIONS} was not readable here: ncu did not read it of both sides"
+        f"{INSTRUCTIONS} was not readable here: ncu did not read it for both sides"
     )
 
 
@@ -290,7 +290,7 @@ def test_without_a_tracer_the_word_of_ncu_on_its_limit_stands():
 
 
 def test_a_metric_that_only_ncu_can_read_says_so():
-    assert judged(STALLS, "down", Observed(), Observed()).sentence == f"{STALLS} was not readable here: it takes ncu"
+    assert judged(STALLS, "down", Observed(), Observed()).sentence == f"{STALLS} was not readable here: it needs ncu"
 
 
 @pytest.mark.parametrize(
@@ -327,7 +327,7 @@ def test_a_direction_that_one_side_copies_in_is_not_readable():
 def test_where_no_cuda_was_traced_nothing_is_said_of_copies():
     blank = Observed((), (side(gpu_busy_s=None, launches=None),))
     assert judged("h2d_bandwidth", "up", blank, blank).sentence == (
-        "h2d_bandwidth was not readable here: nsys did not read it of both sides"
+        "h2d_bandwidth was not readable here: nsys did not read it for both sides"
     )
 
 

@@ -138,7 +138,7 @@ WHOLE = (FIXTURES / "r_range.ncu-rep").read_bytes()
 def test_a_file_that_the_module_loads_without_complaint_but_without_a_kernel_is_refused(tmp_path: Path, data: bytes):
     path = tmp_path / "r.ncu-rep"
     path.write_bytes(data)
-    with pytest.raises(UnreadableReport, match=r"r\.ncu-rep holds no kernel: it is cut short, or no report of ncu"):
+    with pytest.raises(UnreadableReport, match=r"r\.ncu-rep has no kernel: it is cut short, or not a report of ncu"):
         read_ncu(path, [BEFORE])
 
 

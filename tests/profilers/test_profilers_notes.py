@@ -20,11 +20,11 @@ def test_every_code_has_a_sentence() -> None:
     [
         ("no_range", {"tool": "nsys", "side": "a"}, "nsys saw no range of a"),
         ("no_range", {"tool": "nsys", "side": "a", "seen": []}, "nsys saw no range of a: there are no ranges"),
-        ("range_unended", {"side": "a"}, "a range of a never ended: its work is left out"),
+        ("range_unended", {"side": "a"}, "a range of a never ended, so its work is left out"),
         ("no_ranges_emitted", {"reason": "no nvtx"}, "no ranges were emitted: no nvtx"),
         ("withheld", {"names": [], "secrets": 1}, "profiled without 1 variable of the environment (1 named like "
          "secrets); a side that needs one sets it under env"),
-        ("not_kept", {"name": "r", "why": "size", "bytes": 2048, "most": 1024}, "r was read and not kept: 2 KiB, "
+        ("not_kept", {"name": "r", "why": "size", "bytes": 2048, "most": 1024}, "r was read but not kept: 2 KiB, "
          "over 1 KiB"),
         ("text", {"text": "as it was"}, "as it was"),
     ],

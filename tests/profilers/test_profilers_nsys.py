@@ -210,7 +210,7 @@ def test_a_report_of_other_sides_gives_no_row_and_names_the_ranges_that_it_has()
 def test_a_range_of_another_launch_is_not_this_sides():
     reading = read_nsys(FIXTURES / "h200_d.sqlite", [Pass("before", 1, {1: 0})])
     assert reading.sides == ()
-    assert notes_of(reading) == ("nsys saw no range of before: those in process 867, 868 are another launch's",)
+    assert notes_of(reading) == ("nsys saw no range of before: those in process 867, 868 belong to another launch",)
 
 
 def test_a_rank_without_a_range_is_named():
@@ -299,12 +299,12 @@ def test_a_range_that_the_trace_ends_in_is_left_out_and_said(made: Export):
     made.range("before", 1000, 2000).range("before", 3000, None).kernel(4000, 4100, launched=3500)
     reading = read_nsys(made.done(), [BEFORE])
     assert only(reading).wall_s == pytest.approx(1e-6)
-    assert notes_of(reading) == ("a range of before never ended: its work is left out",)
+    assert notes_of(reading) == ("a range of before never ended, so its work is left out",)
 
 
 def test_only_an_open_range_is_no_side(made: Export):
     reading = read_nsys(made.range("before", 1000, None).done(), [BEFORE])
-    assert (reading.sides, notes_of(reading)) == ((), ("a range of before never ended: its work is left out",))
+    assert (reading.sides, notes_of(reading)) == ((), ("a range of before never ended, so its work is left out",))
 
 
 def test_a_range_of_no_length_is_no_side(made: Export):

@@ -104,7 +104,7 @@ def test_nothing_left_is_said(place: Place):
 
 def test_a_missing_importer_is_said(place: Place):
     place.raw.write_bytes(b"x")
-    assert refused(place) == f"no QdstrmImporter lies near {place.tool.path}: the installation is not whole"
+    assert refused(place) == f"no QdstrmImporter near {place.tool.path}: the installation is incomplete"
 
 
 def test_an_importer_that_lacks_libraries_is_not_run_and_they_are_named(place: Place):
@@ -131,7 +131,7 @@ def test_an_importer_that_cannot_be_started_or_hangs_has_failed(place: Place, mo
     hanging = place.importer("exec sleep 60", folder="linux-desktop-x64")
     said = refused(place)
     assert f"{odd} made no report ([Errno 8] Exec format error" in said
-    assert f"{hanging} made no report (no end within 0.3 s)" in said
+    assert f"{hanging} made no report (timed out after 0.3 s)" in said
 
 
 def test_an_export_that_ends_well_and_writes_nothing_has_failed(place: Place):
@@ -143,7 +143,7 @@ def test_an_export_that_ends_well_and_writes_nothing_has_failed(place: Place):
 def test_an_export_that_breaks_off_is_not_taken_for_whole_and_leaves_no_unscrubbed_file(place: Place):
     place.left("nsys.nsys-rep")
     place.nsys(f"{EXPORTS}; echo 'disk full' >&2; exit 1")
-    assert refused(place) == "nsys export did not come to its end (disk full)"
+    assert refused(place) == "nsys export did not finish (disk full)"
 
 
 def test_an_export_that_is_no_database_is_removed(place: Place):

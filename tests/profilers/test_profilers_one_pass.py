@@ -117,7 +117,7 @@ def test_a_raw_report_that_holds_a_secret_is_not_kept(tmp_path: Path):
     kept, passed_over = keep([clean, told], tmp_path / "raw", "s", environ={"A_KEY": TOKEN})
     assert kept == ("s-clean.nsys-rep",)
     assert tuple(map(note_sentence, passed_over)) == (
-        "s-told.nsys-rep was read and not kept: it holds the value of a variable that is named like a secret",
+        "s-told.nsys-rep was read but not kept: it contains the value of a variable that is named like a secret",
     )
     assert os.listdir(tmp_path / "raw") == ["s-clean.nsys-rep"]
 

@@ -69,7 +69,7 @@ def test_ncu_is_asked_for_the_arithmetic_that_it_lists_and_a_reading_without_any
     launch.standalone.folder.joinpath("ncu.ncu-rep").touch()
     monkeypatch.setattr(ncu, "read_ncu", lambda *a, **k: Reading(notes=(ProfileNote("text", {"text": "its own"}),)))
     assert notes_of(launch.read(Pass("before", 1), {})) == (
-        "its own", *["ncu lists no counters of arithmetic here: FLOPs of kernels are not known"] * notes
+        "its own", *["ncu lists no arithmetic counters here, so FLOPs of kernels are unknown"] * notes
     )  # fmt: skip
 
 
@@ -87,9 +87,9 @@ LISTED = "lts__t_sectors_op_read Counter\nsmsp__inst_executed Counter"
         ({"launch__registers_per_thread": "same", "launch__stack_size": "up"}, LISTED, "", ("launch__stack_size",), ""),
         ({"smsp__gone.sum": "up", "smsp__inst_executed.sum": "up"}, LISTED, ",smsp__inst_executed.sum",
          ("smsp__inst_executed.sum",),
-         "smsp__gone.sum: not asked for, this ncu lists no such counter for the GPU here"),
+         "smsp__gone.sum: not requested, because this ncu lists no such counter for the GPU here"),
         ({"smsp__inst_executed.sum": "up"}, "", "", (),
-         "smsp__inst_executed.sum: not asked for, ncu lists no counters here"),
+         "smsp__inst_executed.sum: not requested, because ncu lists no counters here"),
     ],
 )  # fmt: skip
 def test_ncu_is_asked_for_what_the_case_itself_claims_of_as_far_as_it_knows_it(
@@ -103,7 +103,7 @@ def test_ncu_is_asked_for_what_the_case_itself_claims_of_as_far_as_it_knows_it(
     read: list[object] = []
     monkeypatch.setattr(ncu, "read_ncu", lambda *a, **k: read.append(k["claimed"]) or Reading())
     notes = notes_of(launch.read(Pass("before", 1), {}))
-    assert (read, [n for n in notes if "not asked for" in n]) == ([looked_for], [note] if note else [])
+    assert (read, [n for n in notes if "not requested" in n]) == ([looked_for], [note] if note else [])
 
 
 @pytest.mark.parametrize(("counts", "lost"), [((49,), False), ((40, 10), True), ((), None)])
@@ -146,7 +146,7 @@ def test_nsys_traces_what_a_storage_case_asks_of_the_system(tmp_path: Path, work
     assert f"--trace={trace}" in launch.command(["python"])
 
 
-@pytest.mark.parametrize(("domain", "said"), [("aiperf", "range$"), ("", r"range \(ranges can have no domain here")])
+@pytest.mark.parametrize(("domain", "said"), [("aiperf", "range$"), ("", r"range \(ranges cannot have a domain here")])
 def test_an_ncu_that_wrote_nothing_has_failed(tmp_path: Path, domain: str, said: str):
     (launch,) = launches(tmp_path, "ncu")
     with pytest.raises(NoReport, match=f"ncu wrote no report: no kernel ran inside the side's {said}"):
@@ -165,7 +165,7 @@ def test_a_torch_trace_and_raw_reports_are_what_is_kept(tmp_path: Path):
     ("script", "said"),
     [
         ("echo 'incompatible file format' >&2; exit 1", "perf report failed .exit status 1.: incompatible file format"),
-        ("exec sleep 60", "perf report had no end within 0.2 s"),
+        ("exec sleep 60", "perf report timed out after 0.2 s"),
     ],
 )
 def test_a_perf_report_that_fails_or_hangs_is_told(

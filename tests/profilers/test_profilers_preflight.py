@@ -63,7 +63,7 @@ def test_a_tool_that_is_not_here_says_what_to_install(machine: Machine, name: st
     status = machine.told(name)
     assert (status.usable, status.reason, status.found) == (False, f"{name} was not found", None)
     assert status.fix.startswith(package)
-    assert status.fix.endswith(f"or name it in {variable}.")
+    assert status.fix.endswith(f"or set {variable} to its path.")
 
 
 def test_a_variable_that_names_no_tool_is_what_is_wrong(machine: Machine):
@@ -71,7 +71,7 @@ def test_a_variable_that_names_no_tool_is_what_is_wrong(machine: Machine):
     status = machine.told("nsys", AIPERF_NSYS="/no/nsys")
     assert (status.usable, status.where) == (False, "/no/nsys")
     assert status.reason == "AIPERF_NSYS names /no/nsys, which does not answer as nsys"
-    assert status.fix == "Correct AIPERF_NSYS, or unset it to have nsys looked for."
+    assert status.fix == "Correct AIPERF_NSYS, or unset it to search for nsys."
 
 
 @pytest.mark.parametrize(("gpu", "what"), [(True, "kernels"), (False, "no GPU here")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -19,3 +20,9 @@ def _a_short_look_for_quiet_cpus() -> Iterator[None]:
         patch.setattr(cpu_choice, "place", functools.partial(place, probe_seconds=0.01))
         patch.setattr(HostReader, "readings", 2)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _in_no_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each run asks git five times about the folder that it is started in, which takes long in a large checkout."""
+    monkeypatch.chdir(tmp_path)

@@ -304,7 +304,7 @@ def test_percentiles_that_lack_units_are_a_note() -> None:
     sit(state, Bench([telling]))
     (sentence,) = [text for text in note_sentences(to_record(state)) if "units of series" in text]
     assert sentence == (
-        "some launch has only 120 units of series ttft: ttft_p99 needs 662, 542 more, ttft_p999 needs 6636, 6516 more"
+        "a launch has only 120 units of series ttft: ttft_p99 needs 662, 542 more, ttft_p999 needs 6636, 6516 more"
     )
     assert {"ttft_p50", "ttft_p90"} <= {r.comparison.metric for r in to_record(state).results}
 
@@ -327,7 +327,7 @@ def test_sides_of_one_machine_code_launched_alike_are_told_to_differ_by_nothing(
         )
         return [replace(made, runs=runs)]
 
-    same = "are the same machine code, launched alike: no difference by construction"
+    same = "are the same machine code, launched the same way: identical by construction"
     assert note_sentence(same_code_note(of(before="a", after="a"))) == f"before and after {same}"
     assert same_code_note(of(before="a", after="b")) is None
     note = same_code_note(of(before="a", one="b", two="b", three="a", four="c"))
@@ -340,7 +340,7 @@ def test_sides_of_one_machine_code_launched_alike_are_told_to_differ_by_nothing(
 def test_sides_that_are_asked_for_the_same_are_said_to_be():
     sides = (Side("before", "linalg.matmul", {"n": 8}), Side("after", "linalg.matmul", {"n": 8}))
     case = Case("s", "s", "", "", sides, check=Check("tolerance"))
-    assert note_sentence(same_sides_note(case)) == "before and after are the same: what they differ by is noise"
+    assert note_sentence(same_sides_note(case)) == "before and after are the same: any difference is noise"
     slower = replace(case, sides=(sides[0], replace(sides[1], slowdown=0.05)))
     assert same_sides_note(slower) is None
     assert same_sides_note(replace(case, sides=(sides[0], replace(sides[1], params={"n": 9})))) is None
@@ -388,4 +388,4 @@ def test_a_case_whose_sides_do_not_tell_what_it_is_about_fails_and_says_so() -> 
     sit(state, Bench([pair()]))
     record = to_record(state)
     assert (record.status, record.pairs) == ("failed", ())
-    assert "it takes 662 units of work that were timed, and the workload reports no series" in record.failure.message
+    assert "needs 662 timed units of work, but the workload reports no series" in record.failure.message

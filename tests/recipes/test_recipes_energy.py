@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from recipes_made import HOST, make_case, make_settings
+from recipes_made import FAST, HOST, make_case, make_settings
 
 import aiperf.recipes.session as module
 from aiperf.host.energy import EnergyMeter
@@ -67,7 +67,7 @@ def test_programs_are_given_the_counters_of_their_case_and_they_are_given_back(
 ) -> None:
     monkeypatch.setenv("AIPERF_SCRATCH", str(tmp_path))
     sides = tuple(Side(name, command=("true",)) for name in ("before", "after"))
-    with session(pin="none", **settings) as opened:
+    with session(pin="none", precision=replace(FAST, side_seconds=0.01), **settings) as opened:
         pair = opened.measure(replace(make_case(), sides=sides), 0, ("before", "after"), 1)
     assert asked == (["cpu", "closed"] if settings else [])
     assert {name: reading.problem for name, reading in pair.energy.items()} == (

@@ -168,7 +168,7 @@ def test_what_looks_worse_is_measured_again_with_another_seed_and_fails_when_it_
     assert (a.status, a.confirmed, a.ratio) == ("regressed", True, pytest.approx(0.91))
     assert (b.status, b.confirmed) == ("passed", None)
     assert outcome.sentence == "regressed: time of a · exit code 1: confirmed regression"
-    assert told.notes == ["1 case looks worse than allowed: measured again in a fresh session"]
+    assert told.notes == ["1 case looks worse than allowed: measuring again in a fresh session"]
 
 
 def test_one_session_alone_never_fails(repo):
@@ -332,7 +332,7 @@ def test_a_gated_metric_that_is_not_measured_is_told(repo):
 @pytest.mark.parametrize(
     ("config", "told"),
     [
-        ({"against": ""}, "there is nothing to gate against"),
+        ({"against": ""}, "nothing to gate against"),
         ({"against": "nowhere"}, "is not a branch, tag or commit"),
     ],
 )

@@ -90,7 +90,7 @@ def test_an_interrupted_suite_goes_on_where_it_was_left(run: Path, tools: Tools)
     done, said = profiled(run, "torch")
     assert tools.asked == [(ONE.id, "torch"), (TWO.id, "torch")]
     assert [profile.case for profile in done] == [ONE.id, TWO.id]
-    assert said == ["1 of 2: s[n=1] is kept as it was profiled"]
+    assert said == ["1 of 2: s[n=1] is already profiled, and kept"]
 
 
 def test_a_tool_that_the_run_did_not_have_is_added_beside_what_it_had(run: Path, tools: Tools):
@@ -148,7 +148,7 @@ def test_a_tool_that_was_installed_since_is_no_longer_skipped(run: Path, tools: 
 
 def test_a_tool_that_is_still_not_here_is_left_as_it_was(run: Path, tools: Tools):
     asked, said = skipped(run, tools, now=ToolStatus("perf", False, "", "perf was not found", "Install it."))
-    assert (asked, said) == ([], ["s[n=1] is kept as it was profiled"])
+    assert (asked, said) == ([], ["s[n=1] is already profiled, and kept"])
 
 
 def test_a_tool_that_is_not_used_for_another_reason_now_is_told_anew(run: Path, tools: Tools):
@@ -195,7 +195,7 @@ def test_ncu_is_left_out_over_a_side_of_which_nsys_saw_no_kernel(run: Path, monk
     ]  # fmt: skip
     assert made.artefacts[2].code == "no_kernel"
     # What is settled so is not tried again when the run goes on; without nsys there is nothing to leave it out by.
-    assert profiled(run, "nsys", "ncu", cases=(here,))[1] == ["s[n=1] is kept as it was profiled"]
+    assert profiled(run, "nsys", "ncu", cases=(here,))[1] == ["s[n=1] is already profiled, and kept"]
     profiled(RunWriter.create(run.parent).folder, "ncu", cases=(here,))
     assert asked[3:] == [("ncu", "before"), ("ncu", "after")]
 
@@ -265,7 +265,7 @@ def test_what_has_no_line_for_the_shell_has_the_reason(tmp_path: Path):
         )
     )
     head, name, ncu, perf, before, after = commands_of([at_ref], request, results=tmp_path)
-    assert head.startswith("# specs, and reports that these commands write, lie in ")
+    assert head.startswith("# specs, and reports that these commands write, are in ")
     assert name == "# s[n=1]"
     assert ncu == "# ncu: the case runs on no GPU"
     assert perf == "# perf: no perf. Get it."
@@ -290,7 +290,8 @@ def test_raw_reports_are_kept_as_long_as_there_is_room_and_it_is_said_of_the_oth
     assert kept == ("case-before-0.rep", "case-before-3.rep")
     assert sorted(path.name for path in raw.iterdir()) == sorted(kept)
     assert tuple(map(note_sentence, passed_over)) == (
-        "case-before-1.rep was read and not kept: 101 B, over 100 B",
-        "case-before-2.rep was read and not kept: raw reports of this run have 150 B (aiperf clean makes room)",
+        "case-before-1.rep was read but not kept: 101 B, over 100 B",
+        "case-before-2.rep was read but not kept: raw reports of this run already take 150 B (aiperf clean frees "
+        "space)",
     )
     assert one_pass.keep([files[2]], raw, "again")[0] == ()

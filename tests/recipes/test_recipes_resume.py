@@ -156,8 +156,8 @@ def test_what_failed_or_was_skipped_or_comes_from_another_scenario_file_is_measu
     second = run([pair(ratio=1.5)], a, b, replace(c, scenario_hash="new"), resume=True)
     assert {r.status for r in second.cases.values()} == {"measured"}
     assert len(second.bench.calls) == 12
-    assert "c is measured again: its scenario file was changed" in second.told.notes
-    assert "a is measured again: it was failed" in second.told.notes
+    assert "c is measured again because its scenario file was changed" in second.told.notes
+    assert "a is measured again because it was failed" in second.told.notes
 
 
 def test_cases_that_are_not_named_again_stay_in_the_run(run) -> None:

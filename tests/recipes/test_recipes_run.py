@@ -148,19 +148,20 @@ def test_a_disk_that_fills_up_ends_the_run_and_what_was_measured_is_still_return
 
 def test_limits_that_cannot_be_kept_are_told_and_cost_only_the_limits(run, monkeypatch) -> None:
     def broken(*_, **__):
-        raise AiperfError("the peaks of this host cannot be kept: read-only file system")
+        raise AiperfError("the peaks of this host cannot be saved: read-only file system")
 
     monkeypatch.setattr(run_peaks, "measure_peaks", broken)
     done = run([pair(ratio=1.5, peaks={"cpu_stream": 1e6})])
     assert done.outcome.exit is Exit.OK
-    assert "the peaks of this host cannot be kept: read-only file system" in done.told.notes
+    assert "the peaks of this host cannot be saved: read-only file system" in done.told.notes
 
 
 def test_a_roof_whose_launches_tell_little_is_a_note_of_the_run(run, monkeypatch) -> None:
     outcome = PeakOutcome(peak_spec("cpu_stream"), None, "the interval spans a factor of 4", fresh=True)
     monkeypatch.setattr(run_peaks, "measure_peaks", lambda *_, **__: [outcome, replace(outcome, problem="")])
     done = run([pair(ratio=1.5, peaks={"cpu_stream": 1e6})])
-    assert [n for n in done.told.notes if "limit" in n] == ["the limit cpu_stream: the interval spans a factor of 4"]
+    notes = [note for note in done.told.notes if note.startswith("the peak ")]
+    assert notes == ["the peak cpu_stream: the interval spans a factor of 4"]
 
 
 def test_a_roof_is_measured_once_a_run_and_not_at_all_when_unwanted(run, monkeypatch) -> None:
@@ -170,6 +171,22 @@ def test_a_roof_is_measured_once_a_run_and_not_at_all_when_unwanted(run, monkeyp
     assert asked == [["cpu_stream"]]
     run([pair(ratio=1.5, peaks={"cpu_stream": 1e6})], peaks=False)
     assert asked == [["cpu_stream"]]
+
+
+def test_a_stored_peak_that_a_case_exceeds_is_measured_again_also_without_measuring_peaks(run, monkeypatch) -> None:
+    stored = {"cpu_stream": PeakRate(1e8, "B/s")}
+    asked = []
+
+    def measured(names, **_):
+        asked.append(list(names))
+        stored["cpu_stream"] = PeakRate(1e12, "B/s")
+        return []
+
+    monkeypatch.setattr(run_peaks, "measure_peaks", measured)
+    monkeypatch.setattr(run_peaks, "peak_rates", lambda host_id: dict(stored))
+    done = run([pair(ratio=1.5, peaks={"cpu_stream": 1e6})], peaks=False)
+    assert asked == [["cpu_stream"]]
+    assert done.cases[0].results[0].verdict.word == "improved"
 
 
 def test_a_result_beyond_the_limit_is_impossible_and_exits_with_5(run, monkeypatch) -> None:
@@ -387,7 +404,7 @@ def test_strict_refuses_a_case_whose_first_pair_shows_that_it_uses_what_the_host
     assert [name for name, *_ in done.bench.calls] == ["a", "b", "b", "b", "b"]
     assert (done.cases[0].results, done.cases[0].pairs) == ((), ())
     assert "a warm read needs free memory" in done.cases[0].failure.message
-    assert done.cases[0].failure.message.endswith("Its first pair, which showed what it uses, was dropped.")
+    assert done.cases[0].failure.message.endswith("Its first pair, which revealed what it uses, was dropped.")
     assert str(done.cases[0].findings[0]).startswith("unfit: Headroom")
     assert done.outcome.exit is Exit.UNFIT
 

@@ -72,4 +72,4 @@ def test_a_calibration_that_cannot_be_kept_is_still_returned(calibrate, monkeypa
     monkeypatch.setenv("AIPERF_STATE", "/proc/nowhere")
     outcome = calibrate([pair()])
     assert outcome.calibration.coverage.of == 3
-    assert "the calibration of s cannot be kept" in outcome.problem
+    assert "the calibration of s cannot be saved" in outcome.problem

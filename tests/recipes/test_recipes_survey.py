@@ -90,7 +90,7 @@ def test_a_node_that_dies_in_mid_survey_is_unreachable_and_the_others_go_on(tmp_
     survey, file = run_survey(asked, host=HOST, settings=make_settings(tmp_path), cluster=None, note=kill_one)
     (lost,) = survey.lost
     assert (lost.node, lost.round) in {(1, 3), (1, 4)}
-    assert any(line.startswith("group1 was lost in round") and "going on with 2 nodes" in line for line in said)
+    assert any(line.startswith("group1 was lost in round") and "continuing with 2 nodes" in line for line in said)
     after = {
         reading.nodes for reading in survey.readings if reading.metric == PAIR_METRIC and reading.round >= lost.round
     }
@@ -133,7 +133,7 @@ def test_groups_that_would_share_a_gpu_have_no_all_reduce_between_gpus_and_it_sa
     battery.count_cards([1])
     assert [side.name for side in battery._joint_sides(0)] == ["all_reduce-0"]
     assert battery.skipped == {
-        "gpu_all_reduce": "each group needs a GPU of its own, and this host has 1 for 2 groups",
+        "gpu_all_reduce": "each group needs a GPU of its own, but this host has 1 for 2 groups",
     }  # fmt: skip
 
 
@@ -148,5 +148,5 @@ def test_what_nodes_cannot_do_together_is_left_out_as_a_whole(tmp_path):
 
 
 def test_one_node_cannot_be_surveyed(tmp_path):
-    with pytest.raises(UserError, match="compares nodes, and there is one"):
+    with pytest.raises(UserError, match="needs at least 2 nodes"):
         run_survey(SurveyRequest(1, 0.03), host=HOST, settings=make_settings(tmp_path), cluster=None, note=print)

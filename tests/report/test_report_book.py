@@ -106,9 +106,10 @@ def test_rows_whose_scenario_nobody_measured_are_named_whatever_is_missing() -> 
     one, two = (answer_rows([row(f"ch04/{n}")], [Cited("s", (f"ch04/{n}",))], [])[0] for n in "ab")
     text = " ".join(text_of(missing_page([], unmeasured=[one, two])).split())
     assert text.endswith(
-        "has a scenario. 2 have a scenario that was not measured yet, here or in results/reference: ch04/a, ch04/b."
+        "has a scenario. 2 have a scenario that has not been measured yet, here or in results/reference: ch04/a, "
+        "ch04/b."
     )
-    assert "1 has a scenario that was not measured yet" in text_of(missing_page([ANSWERED[3]], unmeasured=[one]))
+    assert "1 has a scenario that has not been measured yet" in text_of(missing_page([ANSWERED[3]], unmeasured=[one]))
 
 
 def test_a_row_that_gains_no_time_claims_no_speed_up_and_says_what_it_gains() -> None:
@@ -160,7 +161,7 @@ def test_a_comparison_of_a_ladder_names_its_sides() -> None:
 def test_the_rules_name_every_answer() -> None:
     text = text_of(book_view([]))
     assert all(answer in text for answer in ANSWERS)
-    assert "the last side if it names none" in " ".join(text.split())
+    assert "the last one if it names none" in " ".join(text.split())
 
 
 def test_programs_get_every_row_with_numbers_in_full() -> None:

@@ -67,7 +67,7 @@ def test_what_was_planned_and_never_begun_is_named_in_plan_order() -> None:
     entries = entries_of_run(run, [first, second])
     assert [e.name for e in entries] == ["run", "late[n=1]", second.case.id, first.case.id, "last"]
     assert (entries[1].group, entries[1].outcome) == ("late", "skipped")
-    assert "2 of 4 cases were never begun" in entries[0].summary
+    assert "2 of 4 cases were never started" in entries[0].summary
 
 
 def test_a_run_that_could_not_be_stored_says_why_and_not_that_somebody_stopped_it() -> None:

@@ -107,7 +107,7 @@ def test_a_summary_too_large_is_cut_after_a_line_and_says_so(taken) -> None:
     text = "".join(f"line {i} é😀\n" for i in range(100_000))
     kept = fit_summary(text, taken=taken)
     assert taken + len(kept.encode()) <= SUMMARY_LIMIT
-    body, cut, rest = kept.partition("\n\nThe summary was cut here")
+    body, cut, rest = kept.partition("\n\nThe summary is cut off here")
     assert cut
     assert rest
     assert text.startswith(f"{body}\n")

@@ -73,11 +73,11 @@ def test_two_runs_side_by_side_to_the_character():
     assert (
         text
         == """\
-host gpu-07 · 2 × NVIDIA H200 · driver 580.159 · torch 2.11 · 2 findings of the host
+host gpu-07 · 2 × NVIDIA H200 · driver 580.159 · torch 2.11 · 2 host findings
 A: 2026-11-20T18-05-03-gpu-07 · precision standard · git 1a2b3c4d5e6f
 B: 2026-11-21T18-05-03-gpu-07 · precision standard · git ffff with changes
 
-B and A differ in what is only recorded
+B and A differ in fields that are only recorded
  field           A             B
  software.scipy  none          1.14
  git.sha         1a2b3c4d5e6f  ffff
@@ -164,16 +164,16 @@ def test_only_the_run_that_needed_it_is_marked_as_forced():
 def test_a_case_whose_scenario_changed_says_what_changed_and_gives_no_number():
     changed = measured(replace(SMALL, scenario_hash="2" * 16), result(88.9e-6, 33.4e-6))
     text = told((run(20), FIRST[:2]), (run(21), [changed, LATER[1]]))
-    assert "not compared: it is not the same measurement: scenario_hash 111111111111 → 222222222222" in text
+    assert "not compared: not the same measurement: scenario_hash 111111111111 → 222222222222" in text
     assert text.count("B vs A speedup") == 1
 
 
 @pytest.mark.parametrize("status", ["running", "interrupted"])
 def test_what_an_unfinished_run_has_not_come_to_has_not_vanished(status):
     text = told((run(20), FIRST[:2]), (run(21, status=status), LATER[:1]))
-    assert "B has no record of it, but is not finished" in text
+    assert "B has no record of it, but it is not finished" in text
     assert "vanished" not in text
-    assert ("not finished: still going on, or killed" in " ".join(text.split())) == (status == "running")
+    assert ("not finished: still running, or killed" in " ".join(text.split())) == (status == "running")
 
 
 def test_a_record_that_could_not_be_read_has_not_vanished_either():

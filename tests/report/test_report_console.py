@@ -24,7 +24,7 @@ from aiperf.report.views.run_table import run_page, run_table
 from aiperf.units import format_duration
 
 AT_100 = """\
-host gpu-07 · 2 × NVIDIA H200 · driver 580.159 · torch 2.11+cu130 · 2 findings of the host
+host gpu-07 · 2 × NVIDIA H200 · driver 580.159 · torch 2.11+cu130 · 2 host findings
 precision standard · δ 2 % · up to 40 pairs a case · budget 10 m 00 s
 
  scenario / case   before    after  speedup  98.4 % interval  of limit   change  verdict
@@ -264,14 +264,17 @@ def test_skips_of_one_scenario_with_one_reason_are_one_line() -> None:
 def test_skips_of_several_scenarios_with_one_reason_are_one_line_below_the_others() -> None:
     skipped = [
         CaseRecord(
-            case=make_case(name), status="skipped", skip_reason="needs 1 GPU, this host has 0", skip_fix=f"see {name}"
+            case=make_case(name),
+            status="skipped",
+            skip_reason="needs 1 GPU, but this host has 0",
+            skip_fix=f"see {name}",
         )
         for name in ("a", "b", "c")
     ]
     lonely = CaseRecord(case=make_case("d"), status="skipped", skip_reason="no disk")
     (first, second) = lines_at(100, [*skipped, lonely])
     assert first == " d   skipped: no disk"
-    assert second == " 3 cases   skipped: needs 1 GPU, this host has 0; aiperf show NAME says what one needs"
+    assert second == " 3 cases   skipped: needs 1 GPU, but this host has 0; aiperf show NAME says what it needs"
     text = markdown_of(run_page(make_run(), build_rows([*skipped, lonely]), summary="s"))
     assert "- 3 cases: skipped: needs 1 GPU" in text
 
@@ -329,7 +332,7 @@ def test_several_inconclusive_cases_name_the_most_pairs_needed() -> None:
     assert "2 inconclusive (needs up to about 55 pairs)" in summary_line(records, seconds=1)
     in_cases = sum(record.seconds for record in records)
     assert summary_line(records, seconds=in_cases + 9).endswith(f" · {format_duration(in_cases + 9)}")
-    assert summary_line(records, seconds=in_cases + 300).endswith(f", {format_duration(in_cases)} of it in the cases")
+    assert summary_line(records, seconds=in_cases + 300).endswith(f", {format_duration(in_cases)} of it in cases")
 
 
 def test_nothing_measured_is_said_in_words() -> None:
@@ -352,7 +355,7 @@ def test_wrapping_loses_nothing_but_spaces_and_keeps_to_the_width(text: str, wid
 
 @pytest.mark.parametrize(
     ("status", "why"),
-    [("interrupted", "the run was interrupted before it"), ("running", "the run has not reached it")],
+    [("interrupted", "the run was interrupted before this case"), ("running", "the run has not reached this case")],
 )
 def test_cases_that_an_unfinished_run_never_came_to_are_listed(status: str, why: str) -> None:
     (record, *_) = sample_records()

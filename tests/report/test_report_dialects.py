@@ -21,7 +21,7 @@ from aiperf.report.views.run_table import run_csv, run_json, run_page
 MARKDOWN = """\
 ## 2026-11-20T18-05-03-gpu-07
 
-host gpu-07 · 2 × NVIDIA H200 · driver 580.159 · torch 2.11+cu130 · 2 findings of the host  
+host gpu-07 · 2 × NVIDIA H200 · driver 580.159 · torch 2.11+cu130 · 2 host findings  
 precision standard · δ 2 % · up to 40 pairs a case · budget 10 m 00 s  
 
 | scenario | case | metric | before | after | speedup | 98.4 % interval | of limit | change | verdict |

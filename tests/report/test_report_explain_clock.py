@@ -38,8 +38,8 @@ def test_both_terms_are_told_with_the_clocks_and_the_interval() -> None:
     record = clocked(*[(1886.0, 1980.0)] * 5, (1884.0, 1980.0))
     (said,) = clock_sentences(record, record.results[0])
     assert said == (
-        "Of the ratio 1.060×, the SM clock is 1.050× (before 1886, after 1980 MHz, 98.4 % interval 1.049 … 1.051) and "
-        "cycles are 1.009×; time that does not follow this clock counts as cycles."
+        "The ratio 1.060× splits in two: the SM clock is 1.050× (before 1886, after 1980 MHz, 98.4 % interval 1.049 … "
+        "1.051) and cycles are 1.009×; time that does not follow this clock counts as cycles."
     )
 
 
@@ -54,7 +54,7 @@ def test_a_clock_that_stood_still_has_no_interval_to_show() -> None:
     record = clocked(*[(1980.0, 1980.0)] * 6)
     (said,) = clock_sentences(record, record.results[0])
     part = "the SM clock is 1.000× (before 1980, after 1980 MHz in every pair) and cycles are 1.060×;"
-    assert said.startswith(f"Of the ratio 1.060×, {part}")
+    assert said.startswith(f"The ratio 1.060× splits in two: {part}")
 
 
 @pytest.mark.parametrize("clocks", [(None, None), ((0.0, 1980.0),)])
@@ -84,4 +84,4 @@ def test_it_stands_under_the_result_on_the_terminal_and_on_the_page() -> None:
     record = clocked(*[(1886.0, 1980.0)] * 4)
     assert "the SM clock is 1.050×" in " ".join(explain_case(make_run(), record).split())
     (shown,) = case_view(make_run(), record, pairs=lambda r: r.pairs).results
-    assert shown.sentences[-1].startswith("Of the ratio 1.060×, the SM clock is 1.050×")
+    assert shown.sentences[-1].startswith("The ratio 1.060× splits in two: the SM clock is 1.050×")

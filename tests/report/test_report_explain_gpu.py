@@ -70,7 +70,7 @@ def test_unequal_counts_are_a_note_and_equal_ones_none():
     assert note is not None
     assert note_sentence(note) == (
         "the sides gave the GPU unequal work: before 100 kernels, after 200 kernels; before 512 B copied, after 1 KiB "
-        "copied; check that both compute the same"
+        "copied; check that both compute the same result"
     )
     assert unequal_gpu_work([pair(run("before", {}), run("after", {}))], CASE) is None
     fused = unequal_gpu_work([pair(run("before", {}, gpu_kernels=2), run("after", {}, gpu_kernels=1))], CASE)

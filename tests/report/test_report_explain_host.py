@@ -178,7 +178,7 @@ def test_the_slowest_rank_and_how_each_node_stood_are_told() -> None:
     run = replace(make_run(), nodes=({"node": "n2"},))
     text = " ".join(explain_case(run, record).split())
     assert "Slowest rank: after rank 3" in text
-    assert "It ran on 2 nodes: run it with --slurm -N 2, or through a launcher (--launcher env)." in text
+    assert "It ran on 2 nodes: use --slurm -N 2, or a launcher (--launcher env)." in text
     assert "It ran on" not in explain_case(make_run(), record)
 
 
@@ -189,8 +189,8 @@ def test_cpus_and_memory_nodes_are_told() -> None:
     said = placement_sentences(replace(record, pairs=(first, second)))
     assert said == [
         "The sides were bound to CPU 2-5.",
-        "Memory pages lay on NUMA nodes: before 100 % on 0; after 62 % on 0, 38 % on 1.",
-        "Threads of torch on the CPU: before 4.",
+        "Memory pages were on NUMA nodes: before 100 % on 0; after 62 % on 0, 38 % on 1.",
+        "Torch's CPU threads: before 4.",
     ]
     moved = placement_sentences(replace(record, pairs=(first, replace(second, cpus=(7,)))))
     assert moved[0] == "The sides were bound to CPU 2-5 in 1 of 2 pairs, CPU 7 in 1 of 2 pairs."

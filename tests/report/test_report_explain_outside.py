@@ -27,7 +27,7 @@ def test_each_function_that_differs_is_a_line_with_the_value_of_every_side() -> 
         {"prepare": 1e-4, "close": 0.1, "redraw": 1e-3}, {"prepare": 1.8e-3, "close": 0.11, "redraw": 1e-3}
     )
     assert outside_sentences(record) == ["prepare(): before 100 µs, after 1.80 ms."]
-    assert "Median of a call, not in the time\n  prepare(): before" in explain_case(make_run(), record)
+    assert "Outside the timed steps, median per call\n  prepare(): before" in explain_case(make_run(), record)
 
 
 def test_what_one_side_lacks_is_a_dash_and_set_up_comes_first() -> None:
@@ -35,7 +35,7 @@ def test_what_one_side_lacks_is_a_dash_and_set_up_comes_first() -> None:
     assert outside_sentences(record) == [
         "set-up: before 100 ms, after 2.00 s.",
         "outputs(): before 1.00 µs, after 7.00 ms.",
-        "outputs(), what its first call takes longer: before –, after 6.00 ms.",
+        "outputs(), extra time of its first call: before –, after 6.00 ms.",
     ]
 
 

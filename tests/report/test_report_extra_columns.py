@@ -59,7 +59,7 @@ def test_energy_is_told_a_side_with_its_ratio_and_its_source() -> None:
 def test_energy_of_a_case_with_cold_caches_says_that_nothing_is_flushed_in_its_windows() -> None:
     cold = record()
     cold = replace(cold, case=replace(cold.case, measure=replace(cold.case.measure, cache="cold")))
-    assert "the energy is that of warm caches" in " ".join(shown(cold, "energy").split())
+    assert "energy is with warm caches" in " ".join(shown(cold, "energy").split())
     assert "warm caches" not in shown(record(), "energy")
 
 
@@ -148,10 +148,10 @@ def test_nothing_changes_in_any_dialect_when_no_column_is_asked_for() -> None:
 
 def test_the_energy_of_programs_is_told_with_what_held_them_back_in_slices_or_with_its_reason() -> None:
     found = record()
-    assert "never held back" not in " ".join(shown(found, "energy").split())
+    assert "never paused" not in " ".join(shown(found, "energy").split())
     noted = [replace(run, facts={"energy": "of 4 runs alone"}) for run in found.pairs[0].runs]
     sliced = replace(found, pairs=tuple(replace(pair, runs=tuple(noted)) for pair in found.pairs))
-    assert "Programs run alone for it and are never held back" in " ".join(shown(sliced, "energy").split())
+    assert "Programs run alone for it and are never paused" in " ".join(shown(sliced, "energy").split())
     refused = record(after=replace(READING, problem="for root only"))
     sides = tuple(replace(s, workload="", command=("true",)) for s in refused.case.sides)
     assert "for root only" in shown(replace(refused, case=replace(refused.case, sides=sides)), "energy")

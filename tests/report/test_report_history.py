@@ -66,7 +66,7 @@ after    ▅▅  ▅  30.9 µs … 31.1 µs (each ± 0.421 %)
      not comparable with the runs above, so the trend restarts here: scenario_hash 111111111111 →
      222222222222
  2026-11-05 18:05   05050505    2.83×  2.80 … 2.86         ├─●──┤   31.1 µs  improved (provisional)
-     this run is not finished: still going on, or killed
+     this run is not finished: still running, or killed
 
 host h-0 with 1 run not shown; --all-hosts shows each host separately
 intervals: 98.4 % within a run
@@ -147,7 +147,7 @@ def test_a_run_that_does_not_hold_the_metric_says_so_and_nothing_of_how_its_case
     holding = replace(holding, results=(*holding.results, make_result(memory, primary=False)))
     without = replace(without, notes=(Note("verdict_reached", {"pairs": 6}),))
     text = text_of(history_view(all_series([(one, without), (two, holding)], metric="peak_memory")))
-    assert " 2026-11-01 18:05  no number: it does not have this metric\n" in text
+    assert " 2026-11-01 18:05  no number: this run does not have the metric\n" in text
 
 
 @pytest.mark.parametrize("width", [100, 80, 60])

@@ -45,7 +45,9 @@ def test_each_host_stands_with_its_own_interval_and_the_prediction_below():
 
 
 def test_two_hosts_say_that_a_prediction_is_not_possible():
-    assert "another – – not possible: 2 hosts, 3 are needed –" in " ".join(printed({"h-1": 2.0, "h-2": 2.1}).split())
+    assert "another – – not possible: 2 hosts, but 3 are needed –" in " ".join(
+        printed({"h-1": 2.0, "h-2": 2.1}).split()
+    )
 
 
 def test_without_a_name_cases_of_one_host_are_only_counted_and_programs_get_all():
@@ -73,7 +75,7 @@ def test_the_page_draws_each_host_and_the_band_in_which_another_is_expected():
 def test_the_page_of_two_hosts_has_no_band_and_says_why():
     page = hosts_html(kinds({"h-1": 2.0, "h-2": 2.1}), named=True)
     assert 'class="band"' not in page.split("<svg", 1)[1]
-    assert "not possible: 2 hosts, 3 are needed</text>" in page
+    assert "not possible: 2 hosts, but 3 are needed</text>" in page
     assert "<svg" not in hosts_html(kinds({"h-1": 2.0}), named=False)
 
 

@@ -278,7 +278,7 @@ def test_too_many_samples_are_thinned_by_a_number_that_is_told_and_the_extremes_
     found = strips(case, pairs)
     every = math.ceil(6 * 4000 * 2 / MOST_DOTS)
     drawn = distribution_chart(found, ("before", "after"))
-    assert f"one sample in {every} of each strip is drawn, and its smallest and largest" in drawn.caption
+    assert f"one sample in {every} of each strip is drawn, plus its smallest and largest" in drawn.caption
     assert len(drawn.chart) < 250_000
     room = panels([[t for s in found if s.side == n for t in s.times] for n in (0, 1)], top=16, bottom=396)
     kept = {y for _, y in drawn_dots(drawn.chart)}

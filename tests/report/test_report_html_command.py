@@ -69,7 +69,7 @@ def test_the_parts_of_a_run_are_one_table_and_one_page(stored, types) -> None:
     code, out, err = types(stored.name, writer.folder.name)
     assert (code, err) == (0, "")
     assert "3 improved" in out
-    assert types(stored.name, writer.folder.name, "--recompute")[1].count("3 of 3 cases the same") == 1
+    assert types(stored.name, writer.folder.name, "--recompute")[1].count("3 of 3 cases unchanged") == 1
     code, out, _ = types(stored.name, writer.folder.name, "--html")
     assert out == f"{stored / 'report-2-parts.html'}\n"
     assert (stored / "report-2-parts.html").read_text(encoding="utf-8").count("<article") == 3

@@ -30,7 +30,7 @@ from aiperf.scenario.model import Layer, Scenario, SideSpec
 PLAN = """\
  pageable-vs-pinned-copy h2d 1MiB  20 s to 5 m 00 s
  same-vs-same                      about 12 s
- data-parallel-vs-ddp   skipped: needs 2 GPUs, this host has 0; run it on a host with 2 GPUs
+ data-parallel-vs-ddp   skipped: needs 2 GPUs, but this host has 0; run it on a host with 2 GPUs
 
 2 cases to measure · 1 skipped · 32 s to 5 m 12 s
 """
@@ -44,7 +44,7 @@ HELD = """\
  name       peak  spread      95 %  of sheet  measured (UTC)    what
  dram  4.10 TB/s  2.44 %  ± 1.23 %      85 %  2026-11-20 18:05  GPU memory, read + written; way=copy
  h2d   20.0 GB/s     5 %         –      42 %  2026-11-20 18:05  Host to device, pinned
- dram: the best of a launch lies in 4.05 TB/s … 4.15 TB/s (95 %, 3 launches); datasheet: 4.80 TB/s
+ dram: 95 % interval of a launch's best: 4.05 TB/s … 4.15 TB/s (3 launches); datasheet: 4.80 TB/s
      for H200 SXM, NVIDIA H200 Tensor Core GPU Datasheet
  h2d: FAR BELOW its datasheet (42 %): 4.80 TB/s for H200 SXM, NVIDIA H200 Tensor Core GPU Datasheet;
      claimed by the book: 64.0 GB/s (line 622), but it is wrong
@@ -129,18 +129,18 @@ def make_scenario() -> Scenario:
 def test_the_plan_is_this_to_the_character() -> None:
     small = make_case(axes={"direction": "h2d", "size": "1MiB"})
     planned = [(small, (20, 300)), (make_case("same-vs-same"), (12, 12))]
-    skip = Skip(make_case("data-parallel-vs-ddp"), "needs 2 GPUs, this host has 0", "run it on a host with 2 GPUs")
+    skip = Skip(make_case("data-parallel-vs-ddp"), "needs 2 GPUs, but this host has 0", "run it on a host with 2 GPUs")
     rows = plan_rows(planned, [skip])
     assert text_of(plan_listing(rows)) == PLAN
     assert text_of(plan_listing(rows, budget=60)).splitlines()[-1].endswith("32 s to 1 m 00 s (budget)")
     short = text_of(plan_listing(rows, budget=5)).splitlines()[-1]
-    assert short.endswith("about 32 s: a budget of 5 s does not cut a case's first look short")
+    assert short.endswith("about 32 s: a budget of 5 s does not shorten a case's first look")
     more = plan_rows(planned, [skip, Skip(make_case("other"), skip.reason, "another fix")])
-    assert " 2 cases   skipped: needs 2 GPUs, this host has 0; aiperf show NAME says what one needs" in text_of(
+    assert " 2 cases   skipped: needs 2 GPUs, but this host has 0; aiperf show NAME says what it needs" in text_of(
         plan_listing(more)
     )
     assert len(more) == 4
-    assert json.loads(document_json(rows))[2]["skip_reason"] == "needs 2 GPUs, this host has 0"
+    assert json.loads(document_json(rows))[2]["skip_reason"] == "needs 2 GPUs, but this host has 0"
 
 
 def test_a_long_list_is_a_screen_of_what_runs_here_first_and_says_how_many_more_there_are() -> None:
@@ -228,8 +228,8 @@ def test_few_sessions_say_how_many_would_prove_five_per_cent() -> None:
 
 def test_a_scenario_is_explained_to_the_character() -> None:
     assert text_of(scenarios_view([(make_scenario(), ())])) == SCENARIO
-    skipped = text_of(scenarios_view([(make_scenario(), ())], lacking={"copy": "needs 1 GPU, this host has 0"}))
-    assert skipped.replace("  Skipped on this host: needs 1 GPU, this host has 0.\n", "") == SCENARIO != skipped
+    skipped = text_of(scenarios_view([(make_scenario(), ())], lacking={"copy": "needs 1 GPU, but this host has 0"}))
+    assert skipped.replace("  Skipped on this host: needs 1 GPU, but this host has 0.\n", "") == SCENARIO != skipped
 
 
 def test_a_scenario_is_json_with_every_default() -> None:

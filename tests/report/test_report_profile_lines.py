@@ -24,7 +24,7 @@ launches-vs-graph[n=300]
  kernels         down      61     61     nsys       did not move
  tensor_pipe       up       –      –        –  not readable here
      tensor_pipe was not readable here: it takes ncu
- a counter has moved from 2 % on, a share from 2 points, an event of perf's from 10 %
+ a counter counts as moved from 2 % on, a share from 2 points, a perf event from 10 %
 
  Sides, by nsys; times and counts are per iteration (profiled: before 5, after 10)
                          before   after   change
@@ -122,7 +122,7 @@ def test_totals_stay_totals_where_the_iterations_of_one_side_are_not_known() -> 
     rows = tuple(CounterRow(side, "torch", "op", "add", count=60, time_s=0.6) for side in ("before", "after"))
     said = text(Profile("c", rows=rows, sides=(SideProfile("before", "torch", 6),)))
     assert cells(said, "op add")[:4] == ["60", "60", "600 ms", "600 ms"]
-    assert "totals of all that was profiled" in said
+    assert "totals over everything profiled" in said
 
 
 def test_rows_match_by_tool_kind_and_name() -> None:
@@ -170,7 +170,7 @@ def test_calls_of_the_host_have_a_table_of_their_own_with_the_time_of_each() -> 
         CounterRow("after", "nsys", "call", "cudaFree", count=2, time_s=6e-6),
     )
     said = text(Profile("c", rows=rows))
-    activities, _, calls = said.partition("Calls on the host, by nsys; totals of all that was profiled")
+    activities, _, calls = said.partition("Calls on the host, by nsys; totals over everything profiled")
     assert "cuda" not in activities
     assert "add" not in calls
     assert cells(calls, "cudaLaunchKernel") == ["300", "–", "1.80 ms", "–", "only before", "6.00 µs"]
@@ -239,10 +239,10 @@ def test_bytes_and_times_of_several_launches_are_of_one_and_stand_before_the_occ
 @pytest.mark.parametrize(
     ("flops", "work", "width", "said"),
     [
-        (5.0, {"before": {"flops": 0.0}}, 100, "any of address arithmetic included; before declares none"),
-        (5.0, {"before": {"flops": 0.0}, "after": {"flops": 0}}, 100, "included; before and after declare none"),
-        (5.0, {"before": {"flops": 7.0}}, 100, "any of address arithmetic included\n"),
-        (5.0, {}, 100, "any of address arithmetic included\n"),
+        (5.0, {"before": {"flops": 0.0}}, 100, "including any of address arithmetic; before declares none"),
+        (5.0, {"before": {"flops": 0.0}, "after": {"flops": 0}}, 100, "arithmetic; before and after declare none"),
+        (5.0, {"before": {"flops": 7.0}}, 100, "including any of address arithmetic\n"),
+        (5.0, {}, 100, "including any of address arithmetic\n"),
         (0.0, {"before": {"flops": 0.0}}, 100, ""),
         (5.0, {"before": {"flops": 0.0}}, 30, ""),
     ],

@@ -60,7 +60,7 @@ def test_a_claim_that_the_scenario_no_longer_makes_counts_for_nothing() -> None:
 
 def test_a_win_whose_counter_did_not_move_is_flagged_with_its_numbers() -> None:
     assert flag(record(CLAIMS), profile(MOVED, STAYED, AGAINST, UNREAD)) == (
-        "improved, but not by the mechanism that it claims: kernels should go down and did not move "
+        "improved, but not by the claimed mechanism: kernels should go down and did not move "
         "(61 before, 61 after); syncs should go down and went up (1 before, 5 after)"
     )
 
@@ -131,7 +131,7 @@ def test_a_win_that_the_workloads_own_count_speaks_against_is_flagged_in_a_run_t
     found = counting(record({"held_bytes": "down"}), SAME)
     (row,) = build_rows([found]).rows
     assert row.mechanism_note == (
-        "improved, but not by the mechanism that it claims: held_bytes should go down and did not move "
+        "improved, but not by the claimed mechanism: held_bytes should go down and did not move "
         "(2 MiB before, 2 MiB after)"
     )
     assert row.mechanism == ""
@@ -170,7 +170,7 @@ def test_a_claim_that_nobody_looked_at_comes_with_the_command_that_does() -> Non
     found = counting(record({"kernels": "down"}), {"before": {"n": 2.0}, "after": {}})
     assert mechanism_sentences(found, None) == [
         "kernels should go down: not profiled.",
-        "To read what was not: aiperf profile pageable-vs-pinned-copy",
+        "To read the missing counters: aiperf profile pageable-vs-pinned-copy",
     ]
     assert mechanism_sentences(replace(found, pairs=()), None) == ["kernels should go down: not profiled."]
     assert mechanism_sentences(measured(make_case()), None) == []

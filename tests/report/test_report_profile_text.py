@@ -47,10 +47,10 @@ def test_operations_are_of_all_launches_and_each_second_of_their_time_and_null_w
 def test_what_warps_wait_for_is_told_where_both_sides_were_read() -> None:
     name = "smsp__average_warps_issue_stalled_barrier_per_issue_active.ratio"
     rows = [CounterRow(side, "ncu", "kernel", "k", time_s=1.0, sm_pct=9.0, metrics={name: n}) for side, n in BARRIERS]
-    said = "Of what warps wait for, other warps at a barrier (barrier) moved most: 12.5 → 3 of 12.5 → 3 cycles for each"
+    said = "The wait of warps that changed most: other warps at a barrier (barrier), 12.5 → 3 of 12.5 → 3 cycles per"
     both, one = (profile_markdown(Profile("c", rows=tuple(rows[:count]))).replace("\\_", "_") for count in (2, 1))
     assert said in both
-    assert "warps wait" not in one
+    assert "changed most" not in one
 
 
 def test_counters_by_the_tools_own_name_are_one_json_object() -> None:
@@ -107,7 +107,7 @@ def test_markdown_has_the_calls_of_the_host_in_a_table_of_their_own() -> None:
     told = profile_markdown(Profile("c", rows=rows))
     assert "| cudaFree rank 1 | 4 | 2 | 8.00 µs | 6.00 µs | −25.0 % | 2.00 µs → 3.00 µs |" in told
     assert "| add rank 0 | 300 | 300 µs | only before |" in told
-    assert told.index("| add rank 0 |") < told.index("**Calls on the host, by nsys; totals of all that was profiled**")
+    assert told.index("| add rank 0 |") < told.index("**Calls on the host, by nsys; totals over everything profiled**")
     assert "| call |" not in told
 
 
@@ -134,5 +134,5 @@ def test_markdown_has_the_rules_of_the_classes_below_their_tables_and_no_others(
         *sides,
         "- rules: latency: SM and memory are both below 60 %",
     ]
-    assert "- a counter has moved from 2 % on, a share from 2 points, an event of perf's from 10 %" in told
+    assert "- a counter counts as moved from 2 % on, a share from 2 points, a perf event from 10 %" in told
     assert "rule" not in profile_markdown(Profile("c"))

@@ -25,13 +25,13 @@ def record_of(before: dict[str, Any], after: dict[str, Any], **changes: Any) -> 
 def test_it_says_whether_programs_were_sliced_and_why_and_who_counted() -> None:
     sliced = program_sentences(record_of(FACTS, FACTS))
     assert sliced == [
-        "The programs ran in slices, awake one at a time: all sides only compute, on one core.",
-        "CPU time and memory include every process that a program started, counted process by process as they ended, "
-        "memory of several at once by looking.",
+        "The programs ran in slices, one awake at a time: all sides only compute, on one core.",
+        "CPU time and memory include every process that a program started, counted process by process as they exited, "
+        "with the memory of concurrent processes sampled.",
     ]
     queued = {**FACTS, "sliced": False, "why": "slicing is off", "counted_by": "cgroup"}
     assert program_sentences(record_of(queued, queued)) == [
-        "The programs ran one whole run after the other: slicing is off.",
+        "The programs ran one after the other, as whole runs: slicing is off.",
         "CPU time and memory include every process that a program started, counted by a control group of each run.",
     ]
 

@@ -51,7 +51,7 @@ def test_a_side_as_a_whole_is_told_with_the_share_of_the_roof_that_binds() -> No
     assert label(told, "before:") == "before: 25 % of dram; 2.00 TFLOP/s at 2.00 FLOP/B"
     assert label(told, "after:") == "after: 100 % of dram; 400 TFLOP/s at 100 FLOP/B"
     assert "before as a whole: 2.00 GFLOP and 954 MiB of useful data declared per iteration" in " ".join(texts(told))
-    assert "FLOPs of its kernels apart are not known" in " ".join(texts(told))
+    assert "FLOPs of its single kernels are not known" in " ".join(texts(told))
 
 
 def test_the_compute_roof_binds_right_of_the_ridge() -> None:
@@ -114,7 +114,7 @@ def counted(rows: tuple[CounterRow, ...], *flops: float) -> tuple[CounterRow, ..
         (2e12, ""),
         (2.1e12, ""),
         (4e12, "; disagrees with the workload, which declares 2.00 TFLOP: counted −50.0 %"),
-        (0.0, "; the workload declares none, and any of address arithmetic is counted"),
+        (0.0, "; the workload declares none, but any of address arithmetic is counted"),
     ],
 )
 def test_what_was_counted_goes_before_what_is_declared_and_a_disagreement_is_told(declared: float, said: str) -> None:

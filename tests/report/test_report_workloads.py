@@ -32,7 +32,7 @@ More is said here, in two lines.
  parameter  default   takes
  size       256MiB    size
  way        required  one of h2d, d2h
-A size carries a unit, such as 256MiB.
+A size needs a unit, such as 256MiB.
 
 Scenarios that use it
   s0, s1, s2, s3, s4 and 2 more.
@@ -43,7 +43,7 @@ memory.alloc: Take it.
 It takes no parameters.
 
 Scenarios that use it
-  None of those that are shipped.
+  None of the shipped ones.
 """
 DOC = "Copy ``size`` bytes from a source into a destination. Then wait.\n\nMore is said here,\nin two lines."
 COPY = WorkloadListing(

@@ -37,7 +37,7 @@ def test_quotes_group_words_and_hold_what_a_shell_would_take_for_itself(text: st
      ("./a $1", "$"), ("./a $$", "$"), ('"a\\"$x"', "$"), (r"a\\|b", "|"), (r"'a\' | b", "|"), ('"a\\"|" >b', ">")],
 )  # fmt: skip
 def test_what_only_a_shell_would_understand_is_refused_with_the_command_that_asks_one(text: str, syntax: str) -> None:
-    with pytest.raises(ValueError, match="no shell runs it") as refused:
+    with pytest.raises(ValueError, match="no shell runs this") as refused:
         words_of(text)
     assert repr(syntax) in str(refused.value)
     assert f"Write sh -c {shlex.quote(text)}, or put it in single quotes" in str(refused.value)

@@ -31,12 +31,14 @@ def test_an_empty_file_says_so(faults):
 
 
 def test_a_list_is_not_a_scenario(faults):
-    assert faults("- a\n- b\n") == ["x.yaml:1:1: is not a mapping of keys. Write key: value lines, title: first."]
+    assert faults("- a\n- b\n") == [
+        "x.yaml:1:1: is not a mapping of keys. Write key: value lines, starting with title:."
+    ]
 
 
 def test_a_file_of_ten_megabytes_is_refused_unread(faults):
     assert faults(b"a: 1\n" * 2_097_152) == [
-        "x.yaml: is 10.0 MiB long; a scenario file may have 1 MiB. Data belongs in a file that the workload reads."
+        "x.yaml: is 10.0 MiB long; the limit for a scenario file is 1 MiB. Move data to a file that the workload reads."
     ]
 
 
@@ -72,13 +74,13 @@ def test_an_anchors_bomb_is_refused_at_every_anchor_and_alias(faults):
 
 def test_a_repeated_key_names_the_first_line(faults, good):
     assert faults(good + "title: again\n") == [
-        "x.yaml:7:1: title is written twice, first in line 1. Remove one of the two."
+        "x.yaml:7:1: title appears twice, first on line 1. Remove one of the two."
     ]
 
 
 def test_a_second_document_is_refused(faults, good):
     assert faults(good + "---\n" + good) == [
-        "x.yaml:7:1: begins a second document. Keep one scenario in a file; remove the ---."
+        "x.yaml:7:1: starts a second document. Keep one scenario per file: remove the ---."
     ]
 
 

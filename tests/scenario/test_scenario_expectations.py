@@ -99,13 +99,13 @@ WRONG = {
     ),
     "nothing left for all others": (
         "{verdict: improved, case: {n: 1}}, {verdict: regressed, case: {n: 2}}, {verdict: equivalent}",
-        "81: expect[3]: earlier entries decide for all its cases; the first that fits a case counts. Remove it, or",
+        "81: expect[3]: earlier entries already cover all its cases; the first match counts. Remove it, or",
     ),
     "others before a case": (
         "{verdict: improved}, {verdict: regressed, case: {n: 2}}",
-        "31: expect[2]: earlier entries decide for all its cases;",
+        "31: expect[2]: earlier entries already cover all its cases;",
     ),
-    "others twice": ("{verdict: improved}, {verdict: regressed}", "31: expect[2]: earlier entries decide for all"),
+    "others twice": ("{verdict: improved}, {verdict: regressed}", "31: expect[2]: earlier entries already cover all"),
     "no verdict": ("{case: {n: 1}}", "10: expect[1].verdict is missing. Write expect[1].verdict:."),
     "another verdict": (
         "{verdict: improvd}",

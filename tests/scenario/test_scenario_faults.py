@@ -54,21 +54,22 @@ CASES = {
     "axis with a wrong value": ("axes: {n: [1, 2.5]}\n", "x.yaml:7:15: axes.n[2]: 2.5 is not a whole number."),
     "axis with a value twice": (
         "axes: {n: [1, 1]}\n",
-        "x.yaml:7:15: axes.n[2]: 1 names the same case as value 1. Remove it; every value of an axis names a case.",
+        "x.yaml:7:15: axes.n[2]: 1 names the same case as value 1. Remove it; each value of an axis must give a "
+        "different case.",
     ),
     "axis that a side fixes": (
         "axes: {pinned: [true]}\n",
         "x.yaml:7:8: axis pinned is fixed by before. Remove pinned from axes or from before.",
     ),
-    "axis that params fixes": ("axes: {size: [1]}\n", "x.yaml:7:8: size is in params and in axes."),
+    "axis that params fixes": ("axes: {size: [1]}\n", "x.yaml:7:8: size is in both params and axes."),
     "axis of an unknown parameter": ("axes: {nn: [1]}\n", 'x.yaml:7:8: axes.nn: ./bench.py:copy has no parameter "nn"'),
     "axis of an entry of a plain parameter": (
         "axes: {n.A: [1]}\n",
-        "x.yaml:7:8: axes.n.A: n of ./bench.py:copy is not a mapping, it has no entries. Sweep n itself.",
+        "x.yaml:7:8: axes.n.A: n of ./bench.py:copy is not a mapping and has no entries. Sweep n itself.",
     ),
     "too many cases": (
         f"axes: {{n: {list(range(100))}, share: {list(range(100))}}}\n",
-        "x.yaml:7:1: axes gives 10,000 cases; a scenario may have 1,000.",
+        "x.yaml:7:1: axes gives 10,000 cases; the limit is 1,000.",
     ),
     "both after and ladder": ("ladder: {a: {n: 1}}\n", "x.yaml:7:1: after and ladder are both given."),
     "check none without a reason": (
@@ -76,18 +77,21 @@ CASES = {
         "x.yaml:7:8: check: none needs a reason. Write check: {kind: none, reason: why the outputs cannot",
     ),
     "check of an unknown word": ("check: exact\n", 'x.yaml:7:8: check: "exact" is not a check. Write bitwise, '),
-    "check with keys of two kinds": ("check: {name: a, rtol: 1}\n", "x.yaml:7:18: check.rtol does not go with a named"),
+    "check with keys of two kinds": (
+        "check: {name: a, rtol: 1}\n",
+        "x.yaml:7:18: check.rtol does not apply to a named",
+    ),
     "negative tolerance": (
         "check: {rtol: -1}\n",
         "x.yaml:7:15: check.rtol: -1 is out of range; it must be at least 0.",
     ),
     "gpu axis that is no list": (
         "axes: {n: [1, 2]}\ngpu: {n: 3}\n",
-        "x.yaml:8:10: gpu.n: 3 is not a list of values, and n is an axis. Write [first, second].",
+        "x.yaml:8:10: gpu.n: 3 is not a list of values, but n is an axis. Write [first, second].",
     ),
     "gpu key without effect": (
         "gpu: {pinned: true}\n",
-        "x.yaml:7:7: gpu.pinned has no effect: every side states pinned.",
+        "x.yaml:7:7: gpu.pinned has no effect: every side sets pinned.",
     ),
     "gpu ranks of a wrong type": ("gpu: {ranks: two}\n", 'x.yaml:7:14: gpu.ranks: "two" is not a whole number.'),
     "device clock without a GPU": ("measure: {clock: device}\n", "x.yaml:7:18: measure.clock: device needs a GPU"),
@@ -139,7 +143,7 @@ SIDES = {
     "missing side": (("before: {pinned: false}\n", ""), "x.yaml:1:1: before is missing. Write before: ./file.py:fun"),
     "no second side": (("after: {pinned: true}\n", ""), "x.yaml:1:1: after is missing. Write after: ./file.py:func"),
     "side without a value": (("{pinned: false}", ""), "x.yaml:5:8: before has no value. Write {key: value}"),
-    "equal sides": (("pinned: true", "pinned: false"), "x.yaml:6:1: after is the same as before. State what differs"),
+    "equal sides": (("pinned: true", "pinned: false"), "x.yaml:6:1: after is the same as before. Write what differs"),
     "unknown family": (("./bench.py:copy", "transfr.copy"), 'x.yaml:3:11: workload: "transfr.copy": there is no '),
     "unknown function": (
         ("bench.py:copy", "bench.py:cpy"),
@@ -153,7 +157,7 @@ SIDES = {
     "no workload": (("workload: ./bench.py:copy\n", ""), "x.yaml:1:1: workload is missing. Write workload: family"),
     "no context": (
         ("bench.py:copy", "bench.py:bare"),
-        'x.yaml:3:11: workload: "./bench.py:bare": bare returns a Workload and takes no context. '
+        'x.yaml:3:11: workload: "./bench.py:bare": bare returns a Workload but takes no context. '
         "Write def bare(context: Context, ...) -> Workload:",
     ),
     "not a workload": (
@@ -167,11 +171,11 @@ SIDES = {
     ),
     "a command misspelt": (
         ("before: {pinned: false}\nafter: {pinned: true}", "before: {command: 'true'}\nafter: {comand: 'false'}"),
-        "x.yaml:6:1: after has no command, another side has one. Did you mean command, not comand?",
+        "x.yaml:6:1: after has no command, but another side has one. Did you mean command, not comand?",
     ),
     "a file as a workload": (
         ("./bench.py:copy", "./bench.py"),
-        'x.yaml:3:11: workload: "./bench.py" is not a workload. Name its function, too: ./bench.py:function.',
+        'x.yaml:3:11: workload: "./bench.py" is not a workload. Name its function too: ./bench.py:function.',
     ),
     "a program as a workload": (
         ("before: {pinned: false}", "before: python a.py"),
@@ -179,13 +183,13 @@ SIDES = {
     ),
     "an async function": (
         ("bench.py:copy", "bench.py:later"),
-        'x.yaml:3:11: workload: "./bench.py:later": later is async: a call of it computes nothing yet. '
-        "Write def run(): return asyncio.run(later()) beside it, and name run.",
+        'x.yaml:3:11: workload: "./bench.py:later": later is async, so calling it does not run it yet. '
+        "Add def run(): return asyncio.run(later()) to the file, and name run.",
     ),
     "a method": (
         ("bench.py:copy", "bench.py:Parser.parse"),
         'x.yaml:3:11: workload: "./bench.py:Parser.parse": parse is a method, which needs an object of its class. '
-        "Write def run(): return Parser().parse() beside it, and name run.",
+        "Add def run(): return Parser().parse() to the file, and name run.",
     ),
     "a parameter that a plain function lacks": (
         ("workload: ./bench.py:copy", "workload: ./bench.py:nothing"),
@@ -198,8 +202,8 @@ SIDES = {
     ),
     "a set-up beside a workload": (
         ("params: {", "setup: ./bench.py:make\nparams: {"),
-        "x.yaml:4:8: setup: ./bench.py:copy is given a context and makes its inputs itself. Leave setup out: it makes "
-        "the arguments of plain functions.",
+        "x.yaml:4:8: setup: ./bench.py:copy takes a context and makes its own inputs. Leave setup out: it makes "
+        "arguments for plain functions only.",
     ),
     "a set-up that makes a workload": (
         ("workload: ./bench.py:copy\nparams: {size: 1MiB}", "workload: json:loads\nsetup: ./bench.py:copy"),
@@ -207,7 +211,7 @@ SIDES = {
     ),
     "a set-up of programs": (
         ("before: {pinned: false}", "setup: ./bench.py:make\nbefore: {command: ls}"),
-        "x.yaml:5:1: setup makes the arguments of functions; a command gets none. Write them into the command.",
+        "x.yaml:5:1: setup makes arguments for functions; a command takes none. Write them into the command.",
     ),
     "ranks of nothing": (("pinned: true", "ranks: 0"), "x.yaml:6:16: after.ranks: 0 is out of range; it must be at"),
     "env that is no text": (("pinned: true", "env: {A: true}"), "x.yaml:6:18: after.env.A: true is not text. Quote it"),
@@ -216,10 +220,13 @@ SIDES = {
     "time without a unit": (("pinned: true", "wait: 2"), 'x.yaml:6:15: after.wait: "2" is not a time. Write a number'),
     "text that is a number": (("pinned: true", "label: 2"), 'x.yaml:6:16: after.label: 2 is not text. Quote it: "2".'),
     "list entry": (("pinned: true", "shape: [1, b]"), 'x.yaml:6:16: after.shape: "b" is not a whole number.'),
-    "command beside a workload": (("{pinned: true}", "{command: ls}"), "x.yaml:5:1: before has no command, another"),
+    "command beside a workload": (
+        ("{pinned: true}", "{command: ls}"),
+        "x.yaml:5:1: before has no command, but another",
+    ),
     "preparing a workload": (
         ("{pinned: true}", "{pinned: true, prepare: sync}"),
-        "x.yaml:6:23: after.prepare: only a command is prepared by a line for the shell.",
+        "x.yaml:6:23: after.prepare: only a command can be prepared by a shell line.",
     ),
     "empty command": (("{pinned: true}", "{command: ''}"), 'x.yaml:6:18: after.command: "" is an empty command.'),
     "open quote": (("{pinned: true}", '{command: "a \'b"}'), 'x.yaml:6:18: after.command: "a \'b" has a quote'),
@@ -228,8 +235,8 @@ SIDES = {
 
 def test_a_workload_alone_cannot_differ_from_itself(faults):
     assert faults("workload: json:loads\nexpect: improved\n") == [
-        'x.yaml:2:9: expect: "improved" of a workload alone, which is held against itself. Write equivalent, or leave '
-        "it out."
+        'x.yaml:2:9: expect: "improved" for a single workload, which is compared with itself. Write equivalent, or '
+        "leave it out."
     ]
 
 
@@ -266,10 +273,10 @@ def test_a_command_takes_no_parameter_no_workload_and_no_check(faults):
     )
     assert [line.split(": ", 1)[1].split(". ")[0] for line in faults(text)] == [
         "workload is not used: every side is a command",
-        "params.n: a command takes no parameter",
-        "axes.m: a command takes no parameter",
+        "params.n: a command takes no parameters",
+        "axes.m: a command takes no parameters",
         "check: the outputs of commands are not compared",
-        "after.x: a command takes no parameter",
+        "after.x: a command takes no parameters",
         "measure.clock: a command is timed from start to exit, by wall time",
     ]
 
@@ -301,7 +308,7 @@ def test_a_good_file_has_no_fault(write, good):
     [
         ("{metric: speed}", 'x.yaml:7:19: measure.metric: "speed" is not allowed; allowed: time, '),
         ("{metric: user}", "x.yaml:7:19: measure.metric: only commands report user time. Choose time, memory, "),
-        ("{metric: gpu_memory}", "x.yaml:7:19: measure.metric: gpu_memory needs a GPU, and the scenario does not"),
+        ("{metric: gpu_memory}", "x.yaml:7:19: measure.metric: gpu_memory needs a GPU, but the scenario does not"),
         (
             "{metric: peak_memory, isolation: in_process}",
             "x.yaml:7:19: measure.metric: peak_memory of sides that share one process belongs to neither.",

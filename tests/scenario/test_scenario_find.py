@@ -104,7 +104,7 @@ def test_what_is_no_workload_either_names_the_nearest_of_both_kinds(shelf):
 
 def test_files_of_one_name_clash_when_a_subject_is_sought_too(shelf, write, good):
     write(good, "shelf/b/pinned.yaml")
-    with pytest.raises(UserError, match="two scenarios are called pinned"):
+    with pytest.raises(UserError, match="two scenarios have the name pinned"):
         find_subject("pinned", workloads=WORKLOADS, folders=[shelf])
 
 

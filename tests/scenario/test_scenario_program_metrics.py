@@ -36,11 +36,11 @@ def test_name_unit_and_direction_are_read_from_what_is_asked(text, name, unit, b
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("tokens/s: [0-9.]+", "has no group that holds the number"),
+        ("tokens/s: [0-9.]+", "has no group to capture the number"),
         ("tokens/s: ([0-9.]+", "is not a regular expression: missing )"),
-        ("(a) and (b)", "has 2 groups, and one number is asked for"),
-        ("json:a..b", "is not a path in a line of JSON"),
-        ("loss: ([0-9.]+)", "a higher or a lower loss is better"),
+        ("(a) and (b)", "has 2 groups, but a metric is one number"),
+        ("json:a..b", "is not a JSON path"),
+        ("loss: ([0-9.]+)", "the unit of loss does not show whether higher or lower is better"),
         ("(?P<time>[0-9.]+) ms", '"time" is a metric that aiperf measures itself'),
         ("([0-9]+)", "Name its group, e.g. (?P<throughput>[0-9.]+)."),
     ],
@@ -55,18 +55,18 @@ def test_directions_go_with_metrics_one_by_one_or_one_for_all():
     losses = ["train loss: ([0-9.]+)", "eval loss: ([0-9.]+)"]
     assert [m.better for m in typed_metrics(losses, ["lower"])] == ["lower", "lower"]
     assert [m.better for m in typed_metrics(losses, ["lower", "higher"])] == ["lower", "higher"]
-    for better, says in ((["lower"] * 3, "3 times for 2"), (["up"], '"up" is not allowed')):
+    for better, says in ((["lower"] * 3, "3 times, but --metric 2 times"), (["up"], '"up" is not allowed')):
         with pytest.raises(InvalidValue, match=says):
             typed_metrics(losses, better)
-    with pytest.raises(InvalidValue, match="one --better higher for all would turn p99_ms round: by its unit lower is"):
+    with pytest.raises(InvalidValue, match="--better higher contradicts the unit of p99_ms, for which lower is better"):
         typed_metrics(["tokens/s: ([0-9.]+)", "json:p99_ms"], ["higher"])
     both = typed_metrics(["tokens/s: ([0-9.]+)", "json:p99_ms"], ["higher", "higher"])
     assert [m.better for m in both] == ["higher", "higher"]
-    with pytest.raises(InvalidValue, match="two metrics are called train_loss"):
+    with pytest.raises(InvalidValue, match="two metrics have the name train_loss"):
         typed_metrics([losses[0], losses[0]], ["lower"])
     with pytest.raises(InvalidValue) as caught:
         typed_metrics(["json:old.p99_ms", "json:new.p99_ms"], [])
-    assert caught.value.hint == "In a scenario each has a name: metrics: {NAME: {json: PATH}}."
+    assert caught.value.hint == "In a scenario you can name each: metrics: {NAME: {json: PATH}}."
 
 
 def test_a_range_gives_the_time_of_one_of_all_and_their_number():
@@ -103,14 +103,14 @@ def test_the_gpus_clock_of_programs_is_about_their_busy_time_unless_the_file_say
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        ("metrics: {loss: 'loss=([0-9.]+)'}\n", "x.yaml:5:17: metrics.loss: whether a higher or a lower loss"),
+        ("metrics: {loss: 'loss=([0-9.]+)'}\n", "x.yaml:5:17: metrics.loss: the unit of loss does not show whether"),
         ("metrics: {a: {patern: x}}\n", 'metrics.a: "patern" is not a key of a metric. Did you mean pattern?'),
-        ("metrics: {a: {pattern: '(x) s', json: y}}\n", "metrics.a: a metric has a pattern or a path in JSON."),
+        ("metrics: {a: {pattern: '(x) s', json: y}}\n", "metrics.a: a metric needs either a pattern or a JSON path."),
         ("metrics: {time: '([0-9]+) ms'}\n", 'metrics.time: "time" is a metric that aiperf measures itself.'),
         ("range: ['.']\n", 'range: "." is not the name of a range.'),
         ("measure: {metric: speed}\n", 'measure.metric: "speed" is not allowed; allowed: time, '),
         ("measure: {metric: gpu_busy}\n", "measure.metric: gpu_busy is measured by the GPU's clock only."),
-        ("measure: {clock: gpu}\n", "measure.clock: gpu needs a GPU, and the scenario does not ask for one."),
+        ("measure: {clock: gpu}\n", "measure.clock: gpu needs a GPU, but the scenario does not ask for one."),
     ],
 )
 def test_a_mistake_in_a_metric_is_one_fault_at_its_place(faults, more, says):
@@ -121,9 +121,9 @@ def test_a_mistake_in_a_metric_is_one_fault_at_its_place(faults, more, says):
 def test_sides_give_the_same_metrics_in_one_unit(faults):
     own = COMMANDS.replace("[ls]}", "[ls], metrics: {speed: '([0-9]+) tokens/s'}}")
     (line,) = faults(own)
-    assert "after has no metric speed, another side has one." in line
+    assert "after has no metric speed, but another side has one." in line
     (line,) = faults(own + "metrics: {speed: '([0-9]+) ms'}\n")
-    assert "speed is in s, lower is better, and in tokens/s, higher is better on the first side" in line
+    assert "speed is in s, lower is better, but in tokens/s, higher is better on the first side" in line
     # A mistake at the top hides that metric from the other side; only the mistake is said.
     (line,) = faults(own + "metrics: {speed: {patern: x}}\n")
     assert '"patern" is not a key of a metric' in line

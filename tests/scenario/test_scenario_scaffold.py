@@ -73,7 +73,7 @@ def test_every_line_that_the_scaffold_teaches_in_a_comment_is_valid(tmp_path):
 @pytest.mark.parametrize("taken", ["pair.yaml", "pair.py"])
 def test_nothing_is_overwritten(tmp_path, taken):
     (tmp_path / taken).write_text("mine")
-    with pytest.raises(UserError, match="exists already"):
+    with pytest.raises(UserError, match="already exists"):
         scaffold("pair", tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == [taken]
     assert (tmp_path / taken).read_text() == "mine"
@@ -81,7 +81,7 @@ def test_nothing_is_overwritten(tmp_path, taken):
 
 @pytest.mark.parametrize("name", ["", "../up", "a b", ".yaml", "a/b", "x" * 200])
 def test_a_name_that_is_none_is_refused(tmp_path, name):
-    with pytest.raises(UserError, match="is not a name for a scenario"):
+    with pytest.raises(UserError, match="is not a valid scenario name"):
         scaffold(name, tmp_path)
 
 

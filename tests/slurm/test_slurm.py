@@ -181,7 +181,7 @@ def test_a_folder_that_fills_up_in_mid_job_is_told_and_what_was_measured_is_kept
         out, err = running.communicate(timeout=100)
         assert running.returncode == 2, out + err
         assert "could not be saved: no space left on device" in err
-        assert "when there is room, continue with: aiperf run --resume 2" in err
+        assert "once there is space, continue with: aiperf run --resume 2" in err
         assert "calls=1" in out, "what was measured is shown"
         kept = {name: case["pairs"] for name, case in run.cases().items()}
         assert any(kept.values())
@@ -206,8 +206,8 @@ def test_a_folder_that_the_nodes_do_not_share_is_told_before_anything_runs(clust
         env={**cluster.env, "AIPERF_JOIN_TIMEOUT": "3s"}, capture_output=True, text=True, timeout=110,
     )  # fmt: skip
     assert done.returncode == 2
-    assert "node n2 saw no sign of the head" in done.stderr
-    assert "1 of 2 nodes came within" in done.stderr
+    assert "node n2 did not find the head" in done.stderr
+    assert "1 of 2 nodes joined within" in done.stderr
     assert list(tmp_path.glob("*/2*")) == []
 
 

@@ -76,7 +76,7 @@ def test_a_detached_job_is_collected_with_the_command_that_it_printed(cluster, t
     run = Run(cluster, tmp_path)
     code, out, err = run.job("--detach")
     assert code == 0, err
-    (number,) = re.findall(r"^job (\d+) is submitted", out)
+    (number,) = re.findall(r"^job (\d+) submitted", out)
     _, _, printed = out.strip().partition("collect its table with: aiperf ")
     collected = subprocess.run(
         [*AIPERF, *printed.split()], env=cluster.env, cwd=tmp_path, capture_output=True, text=True, timeout=120

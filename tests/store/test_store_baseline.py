@@ -121,23 +121,25 @@ def test_a_skipped_case_is_left_out_and_a_run_of_nothing_is_refused():
 def test_runs_of_other_hosts_are_refused_with_what_differs():
     other = {"must_match": {**HOST["must_match"], "libraries": {"numpy": "2.1"}}}
     (told,) = refusals(session(), session(name="r2", host=other))
-    assert "r2: was measured on another host than the first run: libraries.numpy: 2.0 there, 2.1 here" in told
+    assert (
+        "r2: was not measured on the same kind of host as the first run: libraries.numpy: 2.0 there, 2.1 here" in told
+    )
     into = promote([session()], into=None, **TOLD)
     (told,) = refusals(session(name="r2", host=other), into=into)
-    assert "than the baseline" in told
+    assert "kind of host as the baseline" in told
     assert refusals(session(name="r2", host={}), into=into)
 
 
 def test_a_run_counts_once():
-    assert refusals(session(), session()) == ["r1: is in the baseline already."]
+    assert refusals(session(), session()) == ["r1: is already in the baseline."]
     into = promote([session()], into=None, **TOLD)
-    assert refusals(session(), into=into) == ["r1: is in the baseline already."]
+    assert refusals(session(), into=into) == ["r1: is already in the baseline."]
 
 
 def test_a_scenario_that_changed_is_refused():
     into = promote([session()], into=None, **TOLD)
     (told,) = refusals(session(record(scenario_hash="other"), name="r2"), into=into)
-    assert "copy is another scenario than the one in the baseline" in told
+    assert "copy differs from the scenario in the baseline" in told
 
 
 def test_runs_that_no_gate_could_ask_for_again_are_refused():
@@ -145,7 +147,7 @@ def test_runs_that_no_gate_could_ask_for_again_are_refused():
     found = refusals(session(record("a", sides=sides), record("b", scenario_hash="")))
     assert found == [
         "r1: a compares commits, not the sides of its scenario.",
-        "r1: b comes from no scenario file, so no gate can ask for it again.",
+        "r1: b has no scenario file, so no gate can measure it again.",
     ]
 
 
@@ -156,7 +158,7 @@ def test_a_case_that_the_host_disturbed_is_refused():
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (None, "there is no such baseline"),
+        (None, "does not exist"),
         ("{", "is not a baseline"),
         ("[]", "has no baseline_version"),
         ('{"baseline_version": 99}', "was written as version 99; this aiperf reads up to 2"),

@@ -270,7 +270,7 @@ def test_types_do_not_depend_on_what_the_rows_hold(tmp_path: Path) -> None:
 def test_nothing_is_overwritten_without_force(results: Path) -> None:
     path = exported(results, "all.csv")
     path.write_text("mine")
-    with pytest.raises(UserError, match="exists already"):
+    with pytest.raises(UserError, match="already exists"):
         exported(results, "all.csv")
     assert path.read_text() == "mine"
     assert exported(results, "all.csv", force=True).read_text().startswith("run,started")

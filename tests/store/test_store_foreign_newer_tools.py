@@ -166,7 +166,7 @@ def test_what_benchmarkdotnet_wrote_in_full_and_in_brief_is_the_same_run(name: s
 def test_the_date_of_benchmarkdotnet_is_the_end_of_its_title(tmp_path: Path) -> None:
     imported = take_fixture("benchmarkdotnet_brief.json", tmp_path)
     assert imported.run.started == "2026-03-05T03:03:56+00:00"
-    assert "the file names no time zone: the date is taken as UTC" in note_sentences(imported.records[0])
+    assert "the file names no time zone: the date is read as UTC" in note_sentences(imported.records[0])
 
 
 def test_a_launch_of_benchmarkdotnet_is_the_replicate_and_only_its_results_count(tmp_path: Path) -> None:

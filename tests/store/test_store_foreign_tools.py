@@ -139,7 +139,7 @@ def test_runs_of_hyperfine_that_failed_are_counted(tmp_path: Path) -> None:
     changed = document("hyperfine.json")
     changed["results"][0]["exit_codes"] = [0, 1, 1, None, 0, 0]
     record = case_of(take_changed("h.json", changed, tmp_path), "sleep-0.01")
-    assert "3 runs of 6 did not exit with 0 but with 1, a signal" in note_sentences(record)
+    assert "3 runs of 6 did not exit with 0: 1, a signal" in note_sentences(record)
 
 
 def test_a_time_of_zero_is_no_time_to_compare_and_the_other_benchmark_is_kept(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_round_of_pytest_benchmark_is_the_replicate_and_its_doubt_is_told(tmp_
     assert [p.samples[0].wall_s / 20 for p in record.pairs] == pytest.approx(stats["data"])
     assert sum(p.samples[0].wall_s for p in record.pairs) == pytest.approx(stats["mean"] * 5 * 20)
     assert summary.value == pytest.approx(geometric(stats["data"]))
-    assert any("of one process" in note for note in note_sentences(record))
+    assert any("from one process" in note for note in note_sentences(record))
 
 
 def test_parameters_of_a_test_are_axes(tmp_path: Path) -> None:
@@ -272,7 +272,7 @@ def test_side_files_that_are_gone_or_cut_short_leave_the_mean(tmp_path: Path) ->
     assert (the_value(short), any("does not hold the 5 samples" in n for n in note_sentences(short))) == (0.00025, True)
     side.unlink()
     gone = case_of(take(path, tmp_path, again=True), "copy[In=F32]")
-    assert (the_value(gone), any("is not beside the file" in n for n in note_sentences(gone))) == (0.00025, True)
+    assert (the_value(gone), any("is not next to the file" in n for n in note_sentences(gone))) == (0.00025, True)
 
 
 @pytest.mark.parametrize("name", ["/etc/hostname", "../secret.bin", "x\0y", "a" * 5000])

@@ -43,7 +43,7 @@ def test_both_sides_keep_their_own_value_and_replicates(tmp_path: Path) -> None:
     [
         (Against("sorted", "sortd"), 'no benchmark "sortd" in the file'),
         (Against("sorted", "sorted"), "name the same benchmark"),
-        (Against("sorted", "reversed", "sorted"), "is a case of the file already"),
+        (Against("sorted", "reversed", "sorted"), "is already a case of the file"),
     ],
 )
 def test_what_cannot_be_held_is_a_fault_and_nothing_is_stored(against: Against, said: str, tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_runs_that_cannot_be_parts_of_one_plan_are_refused(tmp_path, changes, to
 
 def test_a_case_that_two_parts_hold_is_refused(tmp_path) -> None:
     names = [write_run(tmp_path, [make_measured("copy")], hour=hour).name for hour in (0, 1)]
-    with pytest.raises(UserError, match=rf"copy is in \S*{names[0]} and in \S*{names[1]}"):
+    with pytest.raises(UserError, match=rf"copy is in both \S*{names[0]} and \S*{names[1]}"):
         open_parts(names, results=tmp_path)
     copied = tmp_path / "copied" / names[0]
     shutil.copytree(tmp_path / names[0], copied)

@@ -229,7 +229,7 @@ def test_a_damaged_profile_is_named_and_the_rest_answers(results: Path) -> None:
             assert [damaged.path for damaged in answer.damaged] == [path, newer]
     with ask("SELECT count(*) FROM runs, mechanisms", results=results) as answer:
         assert [damaged.path for damaged in answer.damaged] == [path, newer]
-        assert answer.damaged[0].sentence.endswith("; passed over")
+        assert answer.damaged[0].sentence.endswith("; ignored")
 
 
 def test_a_run_that_was_only_profiled_answers_as_one_that_was_only_measured_has_no_rows(tmp_path: Path) -> None:

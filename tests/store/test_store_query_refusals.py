@@ -74,9 +74,9 @@ def test_sql_can_neither_write_nor_read_anything_else(sql: str, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("sql", "said", "way_out"),
     [
-        ("", "this is nothing", "Ask one SELECT over the views runs, cases"),
+        ("", "this is nothing", "Write one SELECT over the views runs, cases"),
         ("SELECT 1; SELECT 2", "this is 2 statements", "one SELECT"),
-        ("DELETE FROM runs", "DELETE is refused", "one SELECT"),
+        ("DELETE FROM runs", "DELETE is not allowed", "one SELECT"),
         ("SELECT $a", "the parameter $a has no value", "Write the value"),
         ("SELECT '\ud800'", "not text in UTF-8", "one SELECT"),
         ("SELEC 1", 'Parser Error: syntax error at or near "SELEC".', "aiperf query --schema"),
@@ -91,9 +91,9 @@ def test_sql_can_neither_write_nor_read_anything_else(sql: str, tmp_path: Path) 
         ("SELECT verdct FROM mechanisms", 'Referenced column "verdct" not found', "Nearest: comparisons.verdict;"),
         ("SELECT c.verdct FROM comparisons c", 'named "verdct"', "Nearest: comparisons.verdict;"),
         ("SELECT 'ä', x.run FROM runs", 'Referenced table "x" not found', "aiperf query --schema"),
-        ("WITH a AS (DELETE FROM runs RETURNING *) SELECT * FROM a", "Binder Error", "A query only reads."),
-        ("SELECT case FROM cases", "Parser Error", 'write "case" in double quotes'),
-        ("SELECT * FROM read_csv('/etc/hostname')", "Permission Error", "the stored runs and nothing else"),
+        ("WITH a AS (DELETE FROM runs RETURNING *) SELECT * FROM a", "Binder Error", "A query can only read."),
+        ("SELECT case FROM cases", "Parser Error", 'write the column as "case" in double quotes'),
+        ("SELECT * FROM read_csv('/etc/hostname')", "Permission Error", "only the stored runs"),
         ("SELECT CAST(run AS INTEGER) FROM runs", "Conversion Error", "aiperf query --schema"),
         ("SELECT error('boo') FROM runs", "boo", "aiperf query --schema"),
     ],
@@ -176,10 +176,10 @@ def test_a_query_that_takes_too_much_memory_is_refused(results, sql, monkeypatch
     monkeypatch.setattr(query, "_ROOM", 1 << 30)  # of the usual room each page is written before it is used up
     before = resource.getrlimit(resource.RLIMIT_AS)
     _, hint = refused(sql, results)
-    assert hint == "Ask for fewer columns or rows, or let SQL count them."
+    assert hint == "Select fewer columns or rows, or aggregate in SQL."
     assert resource.getrlimit(resource.RLIMIT_AS) == before
 
 
 def test_a_query_that_takes_too_long_is_ended(results) -> None:
-    with pytest.raises(UserError, match="did not end in time"):
+    with pytest.raises(UserError, match="timed out"):
         rows("SELECT count(*) FROM range(100000000000)", results, seconds=0.3)

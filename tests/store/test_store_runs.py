@@ -235,7 +235,7 @@ def test_a_corrupt_record_is_named_and_the_rest_is_shown(tmp_path: Path) -> None
     assert [r.case.id for r in records] == ["a", "c"]
     assert damaged.path == broken
     assert "is not JSON" in damaged.sentence
-    assert "passed over" in damaged.sentence
+    assert "ignored" in damaged.sentence
 
 
 def test_a_record_of_a_newer_aiperf_is_named_and_the_rest_is_shown(tmp_path: Path) -> None:

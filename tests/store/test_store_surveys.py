@@ -51,7 +51,7 @@ def test_surveys_come_in_order_of_time_without_drills_and_damaged_ones_are_named
     bad.write_text("{}")
     found, damaged = read_surveys(tmp_path)
     assert [one.when for one in found] == ["2025-12-01T00:00:00", "2026-02-01T00:00:00"]
-    assert [each.sentence for each in damaged] == [f"{bad} the record has no nodes; passed over"]
+    assert [each.sentence for each in damaged] == [f"{bad} the record has no nodes; ignored"]
 
 
 ONE_NODE = {"nodes": ["a"], "seed": 1, "threshold": 0.03}

@@ -75,7 +75,7 @@ def test_a_step_that_changes_its_inputs_is_caught(x, library):
         x[7] += 1e-9
 
     assert audited(workload(step, lambda: {"out": out}, x)).faults == [
-        "the step changed its inputs, which the next call meets: let it work on a copy"
+        "the step changed its inputs, which the next call will see: let it work on a copy"
     ]
 
 
@@ -198,7 +198,7 @@ def test_integers_and_masks_of_infinities_stay_what_they_are(x):
 
 def test_device_work_after_the_timed_stream_in_every_audit_is_a_fault(x):
     auditor = audited(tanh_of(x, np.empty_like(x)), seeds=(5, 6), stray=2e-3)
-    assert auditor.faults == ["the device went on working for 2000 us after the timed stream had ended"]
+    assert auditor.faults == ["the device kept working for 2000 us after the timed stream had finished"]
 
 
 def test_a_host_that_was_once_late_to_look_accuses_nobody(x):

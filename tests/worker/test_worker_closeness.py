@@ -96,7 +96,7 @@ def test_the_place_is_told_in_the_arrays_own_shape():
 def test_values_that_are_not_finite_count_on_both_sides():
     want, got = np.ones(LONG), np.ones(LONG)
     want[3], got[LONG - 2], got[5] = np.nan, np.inf, np.nan
-    assert within(want, got, 1.0, 1.0) == ("holds 3 values that are not finite (poison counts)", float("inf"))
+    assert within(want, got, 1.0, 1.0) == ("has 3 non-finite values (poison counts)", float("inf"))
 
 
 def test_arrays_without_elements_are_close():

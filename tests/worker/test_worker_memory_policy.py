@@ -92,7 +92,7 @@ def test_a_kernel_that_refuses_or_does_something_else_is_told(tmp_path, kernel, 
     monkeypatch.setattr(memory_policy, "write_policy", lambda policy: None)
     memory = OwnNode(system)
     memory.set_up({})
-    told = "none: preferred node 1 was asked for, the kernel says the node of the touching CPU"
+    told = "none: preferred node 1 was requested, but the kernel reports the node of the touching CPU"
     assert memory.facts() == {"memory_policy": told}
 
     def refuse(policy: Policy) -> None:

@@ -53,7 +53,7 @@ def test_a_package_that_a_path_found_in_the_repository_is_refused_with_the_folde
             sys.modules.pop(name, None)
     assert str(caught.value) == (
         f"aiperf_pkg was imported from {repo}/backend/aiperf_pkg/__init__.py, not from the checkout. "
-        f"Put {repo}/backend on PYTHONPATH: what that names inside the repository is moved into the checkout."
+        f"Put {repo}/backend on PYTHONPATH: paths inside the repository are moved to the checkout."
     )
     refuse_foreign(str(repo))
     refuse_foreign("")
@@ -160,7 +160,7 @@ def test_a_copy_that_was_installed_from_the_repository_is_refused_with_its_sourc
     with pytest.raises(ForeignModule) as caught:
         refuse_foreign(str(repo))
     assert str(caught.value).startswith(
-        f"aiperf_copied was imported from {code}, a copy that was installed from {repo}/back end: every commit"
+        f"aiperf_copied was imported from {code}, a copy installed from {repo}/back end: every commit"
     )
 
 

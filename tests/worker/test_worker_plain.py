@@ -110,7 +110,7 @@ def test_arguments_are_redrawn_where_any_part_of_them_is():
 
 def test_a_step_that_changes_its_arguments_is_a_fault():
     assert audited(made("in_place", "numbers"), 6).faults == [
-        "the step changed its inputs, which the next call meets: let it work on a copy"
+        "the step changed its inputs, which the next call will see: let it work on a copy"
     ]
 
 

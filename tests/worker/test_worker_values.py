@@ -148,7 +148,7 @@ def test_what_computes_when_it_is_read_is_refused_with_the_line_to_write(value):
 
 def test_a_coroutine_is_refused():
     waiting = asyncio.sleep(0)
-    with pytest.raises(LazyOutput, match="nobody awaited"):
+    with pytest.raises(LazyOutput, match="never awaited"):
         encode(waiting, "r")
     waiting.close()
 

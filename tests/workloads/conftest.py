@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Iterator
 
@@ -22,3 +23,12 @@ def one_thread() -> None:
     compute with the threads that they are asked for, and may leave it so."""
     if (torch := sys.modules.get("torch")) is not None:
         torch.set_num_threads(1)
+
+
+@pytest.fixture(params=["aot_eager", pytest.param("inductor", marks=pytest.mark.long)])
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What torch.compile makes of its graphs: they are run as they were cut, or compiled, which takes much longer."""
+    import torch
+
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=request.param))
+    return request.param

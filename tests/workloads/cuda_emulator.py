@@ -4,7 +4,9 @@ votes and shuffles switch between the fibers of a block. One thread at a time, i
 from __future__ import annotations
 
 import subprocess
+import tempfile
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +88,9 @@ static int __dp4a(int a, int b, int sum) {
   for (int byte = 0; byte < 4; ++byte) sum += (signed char)(a >> 8 * byte) * (signed char)(b >> 8 * byte);
   return sum;
 }
-SOURCE
+"""
+"""What stands before a source."""
+MAIN = """
 static void body() {
   kernel(captured);
   fibers[now].live = false;
@@ -151,7 +155,9 @@ int main() {
 BODY
 }
 """
+"""What stands behind it; BODY becomes the arrays and launches of a side."""
 TYPES = {"float32": "float", "int32": "int", "int8": "signed char"}
+FLAGS = ("-std=c++14", "-O0", "-w", "-ffp-contract=off")
 
 
 def emulate(described: cuda.Description, inputs: Mapping[str, np.ndarray], folder: Path) -> dict[str, np.ndarray]:
@@ -166,15 +172,24 @@ def emulate(described: cuda.Description, inputs: Mapping[str, np.ndarray], folde
     for launch in launches:
         body.append(_call(described, described.placed(launch, sms=SMS, suggested=64)))
     source = described.source.read_text(encoding="utf-8").replace("extern __shared__", "extern")
-    text = SHIM.replace("SOURCE", source).replace("BODY", "\n".join(body))
+    text = f'#include "shim.h"\n{source}\n{MAIN.replace("BODY", chr(10).join(body))}'
     (folder / "emulated.cpp").write_text(text, encoding="utf-8")
     defines = [option for option in described.options if option.startswith("-D")]
-    flags = ["-std=c++14", "-O0", "-w", "-ffp-contract=off", f"-I{described.source.parent}"]
-    build = ["g++", *flags, *defines, "emulated.cpp", "-o", "emulated"]
+    build = ["g++", *FLAGS, f"-I{_shim().name}", f"-I{described.source.parent}", *defines]
+    build += ["emulated.cpp", "-o", "emulated"]
     subprocess.run(build, cwd=folder, check=True, timeout=120)
     subprocess.run([folder / "emulated"], cwd=folder, check=True, timeout=120)
     outputs = [name for name in described.timed if described.arrays[name].role == "output"]
     return {name: np.fromfile(folder / name, dtype=described.arrays[name].dtype) for name in outputs}
+
+
+@cache
+def _shim() -> tempfile.TemporaryDirectory[str]:
+    """A folder with what stands before every source, compiled ahead: the headers of C take longer than a kernel."""
+    folder = tempfile.TemporaryDirectory()
+    Path(folder.name, "shim.h").write_text(SHIM, encoding="utf-8")
+    subprocess.run(["g++", *FLAGS, "-x", "c++-header", "shim.h"], cwd=folder.name, check=True, timeout=120)
+    return folder
 
 
 def _call(described: cuda.Description, placed: Placed) -> str:

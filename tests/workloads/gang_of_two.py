@@ -6,6 +6,7 @@ import functools
 import importlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -20,18 +21,29 @@ import aiperf
 from aiperf.worker import arrays
 from aiperf.workloads.contract import Context
 
-_IMPORTED = {True: ("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor"), False: ()}
-"""Whether there are sides that train -> what they import."""
+_TRAINING = ("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor")
+"""What sides that train import."""
+_LIMIT_S = 100
+"""A rank that waits for another for so long is ended."""
 
 
 def run_gang(sides: list[dict[str, Any]], folder: Path) -> list[list[dict[str, np.ndarray]]]:
     """found[rank][side]: outputs by name, and what the side says of itself as ``count.NAME``."""
     store = dist.TCPStore("127.0.0.1", 0, 2, is_master=True, wait_for_workers=False)
+    forker = _forker()
+    print(json.dumps([store.port, str(folder), sides]), file=forker.stdin, flush=True)
+    assert forker.stdout.readline() == "0\n", "a rank failed: its words are above"
+    return [[dict(np.load(folder / f"{rank}-{side}.npz")) for side in range(len(sides))] for rank in (0, 1)]
+
+
+@functools.cache
+def _forker() -> Any:
+    """A process that gangs are forked from, so that torch is imported once; it ends with its input, and so with this
+    one."""
     roots = (Path(aiperf.__file__).parents[1], Path(__file__).parent)
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, roots)), "OMP_NUM_THREADS": "1"}
-    program = [sys.executable, __file__, str(store.port), str(folder), json.dumps(sides)]
-    assert subprocess.run(program, env=env, timeout=100, check=False).returncode == 0
-    return [[dict(np.load(folder / f"{rank}-{side}.npz")) for side in range(len(sides))] for rank in (0, 1)]
+    program = [sys.executable, __file__]
+    return subprocess.Popen(program, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def _audited(workload: Any) -> dict[str, np.ndarray]:
@@ -48,6 +60,7 @@ def _audited(workload: Any) -> dict[str, np.ndarray]:
 
 def main(rank: int, port: int, folder: str, sides: list[dict[str, Any]]) -> None:
     """One rank."""
+    signal.alarm(_LIMIT_S)
     # The backend that cuts and differentiates graphs: generating code takes longer than all the rest.
     torch.compile = functools.partial(torch.compile, backend="aot_eager")
     scratch = Path(folder) / f"scratch-{rank}"
@@ -69,13 +82,20 @@ def main(rank: int, port: int, folder: str, sides: list[dict[str, Any]]) -> None
         dist.destroy_process_group()
 
 
-def both(port: int, folder: str, sides: list[dict[str, Any]]) -> None:
-    """Rank 0 here, and rank 1 in a process forked after what both import, which takes longer than most sides."""
+def _import_for(sides: list[dict[str, Any]]) -> None:
+    """What both ranks will import, which takes longer than most sides."""
     families = {side["workload"].partition(".")[0] for side in sides}
-    for name in _IMPORTED["parallel" in families]:
+    for name in _TRAINING if "parallel" in families else ():
         importlib.import_module(name)
     if any("compile" in side for side in sides):
         importlib.import_module("torch._inductor.compile_fx")  # as the first compilation does, whatever its backend
+    for family in families:
+        importlib.import_module(f"aiperf.workloads.{family}.workload")
+
+
+def both(port: int, folder: str, sides: list[dict[str, Any]]) -> None:
+    """Rank 0 here, and rank 1 in another process."""
+    os.dup2(2, 1)  # what they print is no answer
     if not (other := os.fork()):
         main(1, port, folder, sides)
         os._exit(0)
@@ -84,5 +104,15 @@ def both(port: int, folder: str, sides: list[dict[str, Any]]) -> None:
     os._exit(0)  # taking the interpreter down takes a second
 
 
+def serve() -> None:
+    """Fork a gang for each line of the input; a line of the output is the exit status of its rank 0."""
+    for line in sys.stdin:
+        port, folder, sides = json.loads(line)
+        _import_for(sides)
+        if not (gang := os.fork()):
+            both(port, folder, sides)
+        print(os.waitstatus_to_exitcode(os.waitpid(gang, 0)[1]), flush=True)
+
+
 if __name__ == "__main__":
-    both(int(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3]))
+    serve()

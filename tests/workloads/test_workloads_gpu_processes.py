@@ -388,7 +388,7 @@ def test_a_daemon_that_does_not_come_up_is_a_reason_to_skip_and_leaves_nothing(
     monkeypatch.setattr(_mps, "_PATIENCE_S", 0.2)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     daemon = _mps.Mps(0)
-    with pytest.raises(SkipSide, match="did not come up"):
+    with pytest.raises(SkipSide, match="did not start"):
         daemon.await_up()
     daemon.close()
     assert not list(tmp_path.glob("aiperf-mps-*"))

@@ -12,7 +12,7 @@ from cpu_pairs import audit
 
 from aiperf.workloads.contract import Context
 from aiperf.workloads.decoder import caches
-from aiperf.workloads.llm import beside, host_masks, requantised
+from aiperf.workloads.llm import beside, host_masks, kept, requantised, sides
 from aiperf.workloads.llm import workload as llm
 
 _SMALL = {"prompt_tokens": 12, "new_tokens": 16}
@@ -83,6 +83,22 @@ def test_layers_that_arrive_beside_a_pass_give_what_arriving_before_it_gives():
         assert all(np.array_equal(before[name], after[name]) for name in before)
 
 
+def test_a_layer_that_does_not_arrive_shows_in_a_cache_of_which_some_tokens_are_shown(monkeypatch):
+    monkeypatch.setattr(sides, "_SHOWN", 4096)
+    side = _side(phase="prefill", context_from="host", arrives="by_layer")
+    arrived = audit(side, seed=11)
+    assert set(arrived) == {"kv_0", "layers_0", "logits"}
+    assert all(np.isfinite(array).all() for array in arrived.values())
+    assert 0 < arrived["layers_0"].shape[4] < _SMALL["prompt_tokens"]
+
+    def all_but_the_first(self, layer, fetch=kept.KeptContext._fetch_layer):
+        if layer:
+            fetch(self, layer)
+
+    monkeypatch.setattr(kept.KeptContext, "_fetch_layer", all_but_the_first)
+    assert np.isnan(audit(side, seed=12)["layers_0"]).all()
+
+
 @torch.inference_mode()
 def test_a_pass_waits_for_its_layer_and_no_other():
     room = caches.Room(2, 1, 2, 16, 9)
@@ -134,6 +150,31 @@ def test_only_late_masks_wait_for_the_tokens_when_they_are_wanted(late):
     assert chosen.waited is not late
     assert masks.allowed().tolist() == [[True, False]]
     assert chosen.waited
+
+
+class _Sending:
+    """An event behind rows on their way to a device: they arrive as they are when somebody waits for it."""
+
+    def __init__(self, rows):
+        self._rows, self.arrived = rows, []
+
+    def record(self):
+        pass
+
+    def synchronize(self):
+        self.arrived.append(self._rows.tolist())
+
+
+def test_rows_of_a_mask_are_not_written_again_before_they_have_arrived():
+    masks = host_masks.HostMasks([{"a": 1}, {"b": 0}], ["b", "a"], "cpu", batch=1, late=True)
+    masks._sent = sending = _Sending(masks._gathered)
+    masks.restart(1)
+    masks.allowed()
+    masks.take(_Chosen())
+    masks.allowed()
+    masks.restart(1)
+    assert masks.allowed().tolist() == [[False, True]]
+    assert sending.arrived[1:] == [[[False, True]], [[True, False]]]
 
 
 @pytest.mark.parametrize(

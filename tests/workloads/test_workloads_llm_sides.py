@@ -179,6 +179,7 @@ def test_batches_of_several_sizes_decode_as_alone_padded_and_captured_or_not(cap
     assert padded.counters()["kv_bytes"] == eager.counters()["kv_bytes"] * (2 + 4 + 2) / 6
 
 
+@pytest.mark.usefixtures("backend")
 def test_a_given_text_goes_through_steps_of_a_graph_too(captures):
     shared = {"feed": "forced", "sequences": 3}
     before = audit(_side(**shared), seed=11)

@@ -346,7 +346,7 @@ def test_refusals_miss_their_objectives_and_are_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "params", "code", "said"),
     [
-        (("--length", "0.5"), {}, "token_count", "24 tokens came for 48 that were asked for"),
+        (("--length", "0.5"), {}, "token_count", "the server returned 24 tokens for 48 requested"),
         ((), {}, "", ""),
     ],
 )

@@ -82,7 +82,7 @@ def test_times_from_sending_are_said_to_be_that_and_give_no_queue(tmp_path: Path
         assert workload.counters is not None
         found, counters = workload.faults(), workload.counters()
     assert workload.facts["counted_from"] == "sending"
-    assert "from sending on (what waited in the client is not in them)" in found["foreign_client"]
+    assert "counted from sending (without waiting in the client)" in found["foreign_client"]
     assert "queue" not in values
     assert "latest_send_ms" not in counters
     assert values["goodput"] == pytest.approx(100.0)
@@ -108,7 +108,7 @@ def test_fewer_tokens_than_the_trace_asks_for_are_noticed(tmp_path: Path) -> Non
     with loaded(tmp_path, "--length", "0.5", client=client()) as workload:
         play(workload)
         assert workload.faults is not None
-        assert workload.faults()["token_count"].startswith("24 tokens came for 48 that were asked for")
+        assert workload.faults()["token_count"].startswith("the server returned 24 tokens for 48 requested")
 
 
 @pytest.mark.parametrize(

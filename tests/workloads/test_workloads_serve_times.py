@@ -70,7 +70,7 @@ def test_the_engines_server_answers_the_same_with_its_delays_and_is_slower_by_th
     at_once = [replace(arrival, at=0.0) for arrival in arrivals]
     found, servers = [], []
     with contextlib.ExitStack() as ends:
-        for delays in ("", "--decode-delay 1", "--first-delay 3"):
+        for delays in ("", "--decode-delay 3", "--first-delay 6"):
             command = f"{sys.executable} {SERVER.with_name('engine_server.py')} --port {{port}} --preset tiny {delays}"
             servers.append(Server.start(command, port=0, log=tmp_path / f"log{len(servers)}"))
             ends.callback(servers[-1].end)
@@ -87,7 +87,7 @@ def test_the_engines_server_answers_the_same_with_its_delays_and_is_slower_by_th
     (gap, first, text), (slow_gap, _, same), (_, slow_first, again) = found
     assert text == same == again
     assert len({tuple(pieces) for pieces in text}) > 1, "answers depend on their prompts"
-    # Each step of decoding takes twice as long, a prompt's pass four times; the rest of a first token is on its way.
+    # A step of decoding takes four times as long, a prompt's pass seven times; the rest is on its way.
     assert slow_gap > 1.5 * gap
     assert slow_first > 1.5 * first
 

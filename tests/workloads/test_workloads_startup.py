@@ -199,7 +199,7 @@ def test_folders_of_processes_that_are_gone_are_removed_before_the_next_one_star
 
 
 def test_compiled_code_is_served_by_the_cpu_only():
-    with pytest.raises(SkipSide, match="CPU only"):
+    with pytest.raises(SkipSide, match="only on the CPU"):
         startup.request(Context(device="cuda:0"), compiled="cold")
 
 

@@ -25,7 +25,7 @@ _BF16_FLAGS = ("avx512_bf16", "amx_bf16")
 
 
 def _own_switch(name: str, default: str) -> Unreadable:
-    reason = f"{name} is a switch of each program ({default} unless it is set): that needs torch to be loaded"
+    reason = f"{name} is a switch of each program ({default} unless it is set): reading it needs torch to be loaded"
     return Unreadable(reason, name, f'python -c "import torch; print({name})" inside the program')
 
 
@@ -106,7 +106,7 @@ def _flash(reader: HostReader) -> Finding:
     found = [capability(gpu) for gpu in reader.gpus]
     good = min(found) >= _AMPERE and at_least(version, _FLASH_TORCH)
     value = f"torch {version} on {each(f'sm_{major}{minor}' for major, minor in found)}"
-    note = "possible here; which kernel a model gets is seen in a profile" if good else "not possible here"
+    note = "possible here; a profile shows which kernel a model gets" if good else "not possible here"
     return Finding("ok" if good else "warn", value, "metadata of this interpreter, NVML", note)
 
 
@@ -115,11 +115,11 @@ def _nccl(reader: HostReader) -> Finding:
     where = "variables NCCL_* and SHARP_COLL_*"
     if not found:
         return Finding("ok", "none set", where)
-    bad = {n: "switches a way of transport off" for n in _SWITCHED_OFF if found.get(n, "0") not in ("", "0")}
+    bad = {n: "disables a transport" for n in _SWITCHED_OFF if found.get(n, "0") not in ("", "0")}
     if found.get("NCCL_NTHREADS", "64") not in _NCCL_THREADS:
         bad["NCCL_NTHREADS"] = f"must be one of {', '.join(_NCCL_THREADS)}"
     if found.get("NCCL_DEBUG", "").upper() in _LOUD:
-        bad["NCCL_DEBUG"] = "writes a log while it measures"
+        bad["NCCL_DEBUG"] = "writes a log during measurements"
     if _TYPO in found:
         bad[_TYPO] = "is not read by NCCL; use NCCL_COLLNET_ENABLE"
     value = ", ".join(name if is_secret(name, text) else f"{name}={text}" for name, text in found.items())
@@ -195,7 +195,7 @@ PROBES = (
         "NCCL's variables",
         "NCCL_*, SHARP_COLL_*",
         "none that disables a transport, enables logging, or is misspelt",
-        "A variable left from an old experiment decides how every collective goes.",
+        "A variable left over from an old experiment decides how every collective runs.",
         "env | grep NCCL_; unset what no benchmark asks for",
         _nccl,
     ),

@@ -53,10 +53,10 @@ def _gaps(reader: HostReader) -> Finding:
         seen = [row[place] for row in reader.watch.gpu_busy if place < len(row) and row[place] is not None]
         busy = [share for share in seen if share is not None]
         if not busy:
-            raise Unreadable("NVML gave no utilisation while watched", "nvmlDeviceGetUtilizationRates")
+            raise Unreadable("NVML reported no utilisation while watched", "nvmlDeviceGetUtilizationRates")
         said.append(f"{min(busy)} … {max(busy)} % busy" if max(busy) > _IDLE else "idle")
         levels.append("warn" if max(busy) >= _HALF > min(busy) else "ok")
-    note = "an idle GPU has no gaps to show: look while something runs" if set(said) == {"idle"} else ""
+    note = "an idle GPU has no gaps to show: run this while something uses it" if set(said) == {"idle"} else ""
     return Finding(worst(levels), each(said), "nvmlDeviceGetUtilizationRates, five times in half a second", note)
 
 
@@ -193,7 +193,7 @@ PROBES = (
         "Utilisation now",
         "nvmlDeviceGetUtilizationRates, compute processes",
         "at rest before a measurement; above 90 % while one runs",
-        "Somebody else's kernels on the GPU void a measurement; an idle GPU during one is a bottleneck elsewhere.",
+        "Another program's kernels void a measurement; an idle GPU during one means that the bottleneck is elsewhere.",
         "nvidia-smi (shows whose it is); wait, or choose free GPUs with CUDA_VISIBLE_DEVICES",
         _utilisation,
         steady=False,
@@ -225,7 +225,7 @@ PROBES = (
         "MIG",
         "nvmlDeviceGetMigMode",
         "off for training and several GPUs; nothing pending",
-        "A slice has a part of the SMs and of the bandwidth, and no peer access.",
+        "A slice has only part of the SMs and the bandwidth, and no peer access.",
         "sudo nvidia-smi -mig 0 (after all jobs end)",
         _mig,
     ),
@@ -235,7 +235,7 @@ PROBES = (
         "Persistence mode",
         "nvmlDeviceGetPersistenceMode, nvidia-persistenced",
         "on",
-        "Without it the driver unloads between jobs: the first call takes seconds and settings are lost.",
+        "Without it, the driver unloads between jobs: the first call takes seconds, and settings are lost.",
         "sudo nvidia-smi -pm 1",
         _persistence,
     ),
@@ -255,7 +255,7 @@ PROBES = (
         "MIG layout after a boot",
         "nvmlDeviceGetPersistenceMode, systemctl is-enabled nvidia-mig-manager",
         "persistence on, nvidia-mig-manager enabled",
-        "A layout made by hand is gone after a reboot, and jobs that ask for a slice wait for ever.",
+        "A layout made by hand is lost in a reboot, and jobs that ask for a slice wait forever.",
         "sudo systemctl enable --now nvidia-mig-manager",
         _mig_layout,
     ),
@@ -265,7 +265,7 @@ PROBES = (
         "ECC",
         "nvmlDeviceGetEccMode, nvmlDeviceGetTotalEccErrors, nvmlDeviceGetRemappedRows",
         "on, no uncorrected error, no row waiting to be remapped",
-        "Without ECC a flipped bit spoils a run silently; with errors the results cannot be trusted.",
+        "Without ECC, a flipped bit corrupts a run silently; with errors, results cannot be trusted.",
         "sudo nvidia-smi -e 1 (takes effect after a reset)",
         _ecc,
     ),
@@ -276,7 +276,7 @@ PROBES = (
         "ECC errors, clock event reasons, Xid lines of dmesg",
         "none",
         "An Xid event, an error or a slowdown explains what no profile can.",
-        "sudo dmesg | grep -i xid; look the number up in NVIDIA's Xid table; drain the node if it comes again",
+        "sudo dmesg | grep -i xid; look the number up in NVIDIA's Xid table; drain the node if it recurs",
         _anomalies,
         steady=False,
     ),

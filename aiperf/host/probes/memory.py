@@ -44,7 +44,7 @@ def _swap(reader: HostReader) -> Finding:
     if note:
         return Finding("warn", value, where, note)
     careful = swappiness.isdigit() and int(swappiness) <= _LOW_SWAPPINESS
-    return Finding("ok", value, where, "" if careful else "nothing is swapped now; under pressure it may be")
+    return Finding("ok", value, where, "" if careful else "nothing is swapped now, but may be under memory pressure")
 
 
 def _huge_pages(reader: HostReader) -> Finding:
@@ -59,7 +59,7 @@ def locked_memory(reader: HostReader) -> Finding:
     where = "/proc/self/limits, CapEff of /proc/self/status"
     limits = proc.limit("Max locked memory", reader.root)
     if limits is None:
-        raise Unreadable("/proc/self/limits names no limit of locked memory", "/proc/self/limits")
+        raise Unreadable("/proc/self/limits has no limit for locked memory", "/proc/self/limits")
     soft, hard = (text if not text.isdigit() else format_bytes(int(text)) for text in limits)
     if limits == ("unlimited", "unlimited"):
         return Finding("ok", "unlimited", where)
@@ -109,7 +109,8 @@ def _gpu_node(reader: HostReader, gpu: GpuSight) -> int:
         raise Unreadable("NVML gives no PCI address of the GPU", "nvmlDeviceGetPciInfo")
     node = reader.number(f"sys/bus/pci/devices/{bus}/numa_node")
     if node < 0:
-        raise Unreadable(f"the firmware names no NUMA node of GPU {gpu.index}", f"/sys/bus/pci/devices/{bus}/numa_node")
+        reason = f"the firmware reports no NUMA node for GPU {gpu.index}"
+        raise Unreadable(reason, f"/sys/bus/pci/devices/{bus}/numa_node")
     return node
 
 
@@ -158,7 +159,7 @@ def _room(free: float, low: float) -> Level:
 
 def _coherent(reader: HostReader) -> Finding:
     if "CPU implementer" not in reader.text("proc/cpuinfo"):
-        raise Absent("this is no Grace superchip: the CPU is not Arm")
+        raise Absent("this is not a Grace superchip: the CPU is not Arm")
     modes = [gpu.need("nvmlDeviceGetC2cModeInfoV") for gpu in reader.gpus]
     linked = all(int(mode.isC2cEnabled) == 1 for mode in modes)
     value = f"CPU and GPU are {'linked' if linked else 'not linked'} by NVLink-C2C"
@@ -182,7 +183,7 @@ PROBES = (
         "Transparent huge pages",
         "transparent_hugepage/enabled and defrag",
         "always or madvise",
-        "One 2 MiB page takes one fault and one TLB entry in place of 512.",
+        "One 2 MiB page takes one fault and one TLB entry instead of 512.",
         "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled",
         _huge_pages,
     ),
@@ -212,8 +213,8 @@ PROBES = (
         "Headroom of memory",
         "/proc/meminfo, cgroup, nvmlDeviceGetMemoryInfo",
         "more than 10 % of the host's memory and half of an idle GPU's free, nothing swapped, page cache written",
-        "Near the end of memory, allocators retry, reclaim and fail; unwritten pages go to the disk while you read it.",
-        "find who holds it: ps aux --sort=-rss | head; nvidia-smi; write what waits: sync",
+        "When memory is nearly full, allocators retry, reclaim and fail; dirty pages are written while you read.",
+        "find what uses it: ps aux --sort=-rss | head; nvidia-smi; write dirty pages: sync",
         _memory,
         steady=False,
     ),
@@ -223,8 +224,8 @@ PROBES = (
         "Coherent memory of CPU and GPU",
         "CPU implementer, nvmlDeviceGetC2cModeInfoV",
         "NVLink-C2C on, on a Grace superchip",
-        "There the GPU can use the CPU's memory as a slower part of its own.",
-        "nvidia-smi c2c -s (shows the links); a link that is down is the vendor's to repair",
+        "Over NVLink-C2C the GPU can use the CPU's memory as a slower part of its own.",
+        "nvidia-smi c2c -s (shows the links); ask the vendor to repair a link that is down",
         _coherent,
     ),
 )

@@ -93,7 +93,7 @@ def _served(reader: HostReader, card: Card, name: str) -> tuple[int, ...]:
     try:
         return tuple(sorted({cpu for text in texts for cpu in proc.parse_cpu_list(text)}))
     except ValueError:
-        raise Unreadable(f"the interrupts of {card.name} name no CPUs", f"/proc/irq/*/{name}") from None
+        raise Unreadable(f"the interrupts of {card.name} list no CPUs", f"/proc/irq/*/{name}") from None
 
 
 def _affinity(reader: HostReader) -> Finding:
@@ -101,7 +101,7 @@ def _affinity(reader: HostReader) -> Finding:
     for card in cards(reader):
         local = card.local_cpus(reader) or (_only_node(reader) or ())
         if not local:
-            raise Unreadable(f"the kernel does not say which CPUs are beside {card.name}", f"/{card.folder}/device")
+            raise Unreadable(f"the kernel does not report which CPUs are near {card.name}", f"/{card.folder}/device")
         served = _served(reader, card, "smp_affinity_list")
         away += [card.name] if not set(served) <= set(local) else []
         said.append(f"{card.name} on CPU {format_cpus(served)}, beside CPU {format_cpus(local)}")
@@ -217,7 +217,7 @@ PROBES = (
         "RDMA",
         "infiniband ports, nvidia_peermem or DMA-BUF, NCCL_IB_DISABLE",
         "every port active, GPUDirect RDMA possible, NCCL_IB_DISABLE not set",
-        "Without it every message between nodes stops in host memory.",
+        "Without it, every message between nodes is copied through host memory.",
         "ibstat (shows the port); sudo modprobe nvidia_peermem",
         _rdma,
     ),
@@ -238,7 +238,7 @@ PROBES = (
         "Frame size",
         "mtu of every Ethernet card",
         "9000 (8896 or more in clouds)",
-        "The same bytes need a sixth of the packets and of the interrupts.",
+        "The same bytes need a sixth of the packets and interrupts.",
         "sudo ip link set NAME mtu 9000, once every switch and host between carries it",
         _frames,
     ),
@@ -248,7 +248,7 @@ PROBES = (
         "Congestion control",
         "tcp_congestion_control",
         "cubic within a data centre, bbr over lossy or long paths",
-        "Older ones give up bandwidth at the first lost packet.",
+        "Older algorithms give up bandwidth at the first lost packet.",
         "sudo sysctl -w net.ipv4.tcp_congestion_control=bbr (after modprobe tcp_bbr)",
         _congestion,
     ),
@@ -257,9 +257,9 @@ PROBES = (
         "network",
         "CPUs that serve the card",
         "smp_affinity_list of the card's interrupts, local_cpulist",
-        "only CPUs beside the card",
+        "only CPUs near the card",
         "An interrupt on the other socket moves every packet across the link between them.",
-        "echo LIST | sudo tee /proc/irq/N/smp_affinity_list, with irqbalance stopped or told (--banirq)",
+        "echo LIST | sudo tee /proc/irq/N/smp_affinity_list, with irqbalance stopped or configured (--banirq)",
         _affinity,
     ),
     Probe(
@@ -278,7 +278,7 @@ PROBES = (
         "Network bandwidth for each GPU",
         "rate of the InfiniBand ports, else speed of the cards",
         "at least 25 Gb/s a GPU",
-        "The GPUs of a node share its way out; a narrow one makes every gradient exchange wait.",
+        "The GPUs of a node share its network links; narrow ones make every gradient exchange wait.",
         "add network cards, or compress and accumulate gradients; nvidia-smi topo -m shows shared ports",
         _bandwidth,
     ),
@@ -299,8 +299,8 @@ PROBES = (
         "Traffic of network and disk now",
         "/proc/net/dev, /proc/diskstats over half a second",
         "a quiet card and disk before a measurement",
-        "Traffic of others takes bandwidth and CPU time from what is measured.",
-        "sudo iftop, sudo iotop -o (show whose it is); wait for it",
+        "Other traffic takes bandwidth and CPU time from what is measured.",
+        "sudo iftop, sudo iotop -o (show whose it is); wait for it to finish",
         _rates,
         steady=False,
     ),

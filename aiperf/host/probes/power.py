@@ -29,7 +29,7 @@ def _cooling(reader: HostReader) -> Finding:
     for gpu in reader.gpus:
         found = gpu.nvml.slowdowns(gpu.whole.handle)
         if found is None:
-            raise Unreadable("NVML does not say what slows the clocks", "nvmlDeviceGetCurrentClocksEventReasons")
+            raise Unreadable("NVML does not report what slows the clocks", "nvmlDeviceGetCurrentClocksEventReasons")
         said.append(slowdown_words(found) or "nothing slows the clocks")
         levels.append("ok" if not found else "warn" if found == ("sw_power_cap",) else "unfit")
     return Finding(worst(levels), each(said), "nvmlDeviceGetCurrentClocksEventReasons")
@@ -120,7 +120,7 @@ def _energy(reader: HostReader) -> Finding:
     if any(value is None for value in power):
         raise Unreadable("NVML shows neither energy nor power of this GPU", "nvmlDeviceGetTotalEnergyConsumption")
     said = each(f"{_watts(value)} now" for value in power)
-    return Finding("ok", said, "nvmlDeviceGetPowerUsage", "no energy counter: power has to be summed over time")
+    return Finding("ok", said, "nvmlDeviceGetPowerUsage", "no energy counter: power must be summed over time")
 
 
 def _power(reader: HostReader) -> Finding:
@@ -170,7 +170,7 @@ PROBES = (
         "Power limit",
         "nvmlDeviceGetEnforcedPowerLimit, nvmlDeviceGetPowerManagementDefaultLimit",
         "the default, or a cap that is meant",
-        "Below its default limit a GPU clocks down under full load.",
+        "Below its default limit, a GPU clocks down under full load.",
         "sudo nvidia-smi -pl WATTS, unless the cap is meant: runs record it",
         _power_limit,
     ),
@@ -180,7 +180,7 @@ PROBES = (
         "Power target for months",
         "enforced over default power limit",
         "1.0; about 0.9 for a run of months",
-        "A tenth less power costs little speed and spares the parts; much less costs speed.",
+        "A tenth less power costs little speed and extends the life of the parts; much less costs speed.",
         "sudo nvidia-smi -pl WATTS (nine tenths of the default for a run of months)",
         _longevity,
     ),

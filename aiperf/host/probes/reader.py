@@ -193,7 +193,7 @@ class HostReader:
         try:
             return proc.parse_cpu_list(proc.status(self.root)["Cpus_allowed_list"])
         except (KeyError, ValueError):
-            raise Unreadable("/proc/self/status names no CPUs", "/proc/self/status") from None
+            raise Unreadable("/proc/self/status lists no CPUs", "/proc/self/status") from None
 
     @once
     def packages(self) -> Packages:

@@ -67,7 +67,7 @@ def _workers(reader: HostReader) -> Finding:
     left = " ".join(str(pid) for pid, _, _ in stale_workers(root=reader.root))
     if not left:
         return Finding("ok", "none")
-    return Finding("warn", f"PID {left} still running", fix=f"kill {left}, if they are yours")
+    return Finding("warn", f"PID {left} still running", fix=f"kill {left}, if it is yours")
 
 
 def _gpu_processes(reader: HostReader) -> Finding:
@@ -87,7 +87,7 @@ def _peaks(reader: HostReader) -> tuple[Finding, ...]:
     if not reader.facts.gpus:
         return ()
     host_id, _ = fingerprint(reader.facts, root=reader.root)
-    advice = "look at clocks, power cap, MIG and PCIe width with aiperf doctor, then measure again: aiperf peaks"
+    advice = "check clocks, power cap, MIG and PCIe width with aiperf doctor, then measure again: aiperf peaks"
     found = shortfalls(reader.facts, load_peaks(host_id))
     return tuple(Finding("warn", sentence, fix=f"{advice} {name}", part=name) for name, sentence in found)
 
@@ -98,7 +98,7 @@ PEAKS = Probe(
     "Measured peak against the datasheet",
     "aiperf peaks --stored, configs/hardware",
     f"at least {format_percent(FAR_BELOW)} of the datasheet",
-    "Whatever keeps a GPU below its datasheet keeps the measured sides down too.",
+    "What holds a GPU below its datasheet slows the measured sides, too.",
     "aiperf peaks",
     _peaks,
     steady=False,

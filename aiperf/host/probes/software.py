@@ -145,7 +145,7 @@ def _markers(reader: HostReader) -> Finding:
 def _engines(reader: HostReader) -> Finding:
     found = [f"{name} {reader.packages.versions[name]}" for name in _ENGINES if name in reader.packages.versions]
     if not found:
-        raise Absent(f"no serving engine ({', '.join(_ENGINES)}) is installed; only a host that serves needs one")
+        raise Absent(f"no serving engine ({', '.join(_ENGINES)}) is installed; only serving hosts need one")
     return Finding("ok", ", ".join(found), "metadata of this interpreter")
 
 
@@ -159,7 +159,7 @@ def _collectives(reader: HostReader) -> Finding:
     old = not at_least(version, _PAT)
     value = ", ".join([f"NCCL {version} for {count} GPU{'s' if count > 1 else ''}", *chosen])
     fix = f"unset {' '.join(c.split('=')[0] for c in chosen)}" if chosen and not old else ""
-    note = "chosen by hand: NCCL's own choice is better unless a benchmark says otherwise" if chosen else ""
+    note = "set by hand: NCCL's own choice is better unless a benchmark shows otherwise" if chosen else ""
     return Finding("warn" if old or chosen else "ok", value, where, note, fix)
 
 
@@ -205,7 +205,7 @@ PROBES = (
         "Firmware",
         "BIOS of /sys/class/dmi/id, fw_ver of the cards, VBIOS",
         "known, and the same on GPUs of one host",
-        "Old firmware trains links lower; mixed firmware makes nodes differ.",
+        "Old firmware trains links at lower speeds; mixed firmware makes nodes differ.",
         "ask the vendor for the current version; nvidia-smi -q | grep -i bios",
         _firmware,
     ),
@@ -215,7 +215,7 @@ PROBES = (
         "Profilers",
         "nsys, ncu and perf on PATH and in NVIDIA's folders, RmProfilingAdminOnly",
         "nsys and ncu on a GPU host, counters open to this user",
-        "A verdict says which side is faster; a profile shows why.",
+        "A verdict shows which side is faster; a profile shows why.",
         "apt install linux-perf; on a GPU host nsight-systems and nsight-compute",
         _profilers,
     ),
@@ -225,7 +225,7 @@ PROBES = (
         "NVTX",
         "installed metadata",
         "nvtx installed",
-        "Named ranges show a profile which side and which phase a kernel belongs to.",
+        "In a profile, named ranges show which side and phase a kernel belongs to.",
         "pip install nvtx",
         _markers,
     ),
@@ -235,7 +235,7 @@ PROBES = (
         "Serving engines",
         "installed metadata of vllm, sglang, tensorrt-llm, ai-dynamo",
         "one, on a host that serves",
-        "They batch, page and fuse what a plain loop does not.",
+        "They batch, page and fuse in ways that a plain loop does not.",
         "pip install vllm",
         _engines,
     ),

@@ -111,7 +111,7 @@ def _input_rate(reader: HostReader) -> Finding:
     rate, busy = reader.watch.read_rate(disk.name), reader.watch.disk_busy(disk.name)
     if rate is None or busy is None:
         raise Unreadable(f"/proc/diskstats does not count {disk.name}", "/proc/diskstats")
-    note = "read this while a job loads data: a GPU below 95 % beside a busy disk waits for input"
+    note = "run this while a job loads data: a GPU below 95 % busy next to a busy disk waits for input"
     value = f"{disk.name} reads {format_rate(rate)}, {percent(busy)} of the time busy"
     return Finding("warn" if busy > _BUSY else "ok", value, "/proc/diskstats over half a second", note)
 
@@ -135,7 +135,7 @@ def _on_disk(read: Callable[[HostReader], Finding]) -> Callable[[HostReader], Fi
     def checked(reader: HostReader) -> Finding:
         mount = mount_of(reader, reader.data)
         if mount.kind in ("tmpfs", "ramfs"):
-            raise Absent(f"{reader.data} lies in memory ({mount.kind} on {mount.point})")
+            raise Absent(f"{reader.data} is in memory ({mount.kind} on {mount.point})")
         return read(reader)
 
     return checked
@@ -148,7 +148,7 @@ PROBES = (
         "Access times",
         "options of the data's mount in /proc/self/mountinfo",
         "noatime; relatime will do",
-        "With strictatime every read of a file writes to its inode.",
+        "With strictatime, every read of a file writes to its inode.",
         "sudo mount -o remount,noatime MOUNT",
         _noatime,
     ),
@@ -168,7 +168,7 @@ PROBES = (
         "I/O scheduler",
         "queue/scheduler of the data's disk",
         "none or mq-deadline on solid state, mq-deadline or bfq on a spinning disk",
-        "An NVMe disk orders its queue itself; sorting it before costs CPU time and latency.",
+        "An NVMe disk orders its queue itself; sorting it first costs CPU time and latency.",
         "echo none | sudo tee /sys/block/DISK/queue/scheduler",
         _on_disk(_scheduler),
     ),
@@ -178,7 +178,7 @@ PROBES = (
         "File system of the data",
         "type and options of the mount, read-ahead",
         "a local or parallel file system, noatime or relatime, read-ahead of 1 MiB",
-        "Defaults suit desktops: many small reads, every access noted.",
+        "Defaults suit desktops: many small reads, every access recorded.",
         "see io-noatime and io-read-ahead",
         _on_disk(_filesystem),
     ),
@@ -198,7 +198,7 @@ PROBES = (
         "GPUDirect Storage",
         "nvidia_fs in /proc/modules, allow_compat_mode of cufile.json",
         "nvidia-fs loaded",
-        "With it a file goes to GPU memory without a stop in host memory; compatibility mode makes that stop.",
+        "With it, a file goes to GPU memory without a copy in host memory; compatibility mode makes that copy.",
         "sudo modprobe nvidia-fs (package nvidia-gds); then /usr/local/cuda/gds/tools/gdscheck -p",
         _gds,
     ),
@@ -207,9 +207,9 @@ PROBES = (
         "storage",
         "Input rate now",
         "/proc/diskstats over half a second",
-        "a disk that is not busy before a measurement; while training, GPUs above 95 % busy",
+        "an idle disk before a measurement; GPUs above 95 % busy while training",
         "Disk and GPU activity together show whether input is the bottleneck.",
-        "sudo iotop -o, or pidstat -d 1 (show who reads); wait for it",
+        "sudo iotop -o, or pidstat -d 1 (shows who reads); wait for it to finish",
         _on_disk(_input_rate),
         steady=False,
     ),

@@ -66,12 +66,12 @@ def _find_head(place: Place, results: Path, host: HostFacts, wait_s: float) -> t
                 _tell_head(told, place, meeting)
         time.sleep(_LOOK_S)
     if meeting is None:
-        what = f"node {place.node} saw no sign of the head within {wait_s:g} s."
-        hint = "It must be on a file system that every node sees: choose another folder with --results."
+        what = f"node {place.node} did not find the head within {wait_s:g} s."
+        hint = "The results folder must be on a file system that every node shares: choose one with --results."
         raise usage(what, hint, str(file.parent))
     tried = ", ".join(f"{address}:{meeting.port}" for address in meeting.addresses)
     what = f"node {place.node} cannot reach the head on {meeting.node} at {tried}."
-    raise usage(what, "Let the nodes of a job open connections to each other.", "--launcher env")
+    raise usage(what, "Allow connections between the nodes of a job.", "--launcher env")
 
 
 def _tell_head(file: Path, place: Place, meeting: Meeting) -> None:

@@ -100,7 +100,7 @@ class OtherNode:
                         told.oom_kills = said.get("oom_kills", told.oom_kills)
                         self.changed.notify_all()
         except TimeoutError:
-            self.lose(f"no sign of life for {SILENCE_S:g} s")
+            self.lose(f"it did not respond for {SILENCE_S:g} s")
         except (OSError, ValueError):
             self.lose("its process has ended")
 
@@ -226,7 +226,7 @@ class Nodes:
         except OSError as error:
             self._listener.close()
             what = f"the results folder cannot be written: {error.strerror}."
-            raise usage(what, "Nodes meet there.", str(file.parent)) from None
+            raise usage(what, "Nodes find each other there: make it writable.", str(file.parent)) from None
         except UserError:
             self._listener.close()
             raise
@@ -261,11 +261,11 @@ class Nodes:
                 if unreached and (self._all_needed or len(unreached) == wanted):
                     raise usage(
                         f"{'; '.join(unreached.values())}.",
-                        "Is there a firewall? The nodes of a job open connections to each other, on any port.",
+                        "Check the firewall: nodes of a job must reach each other on any port.",
                         "--launcher env",
                     )
             if self._problem:
-                raise usage(self._problem, "Have every node run the same installation.", "--launcher env")
+                raise usage(self._problem, "Install the same version on every node.", "--launcher env")
             self._complete = True
             if len(self._others) < wanted and (self._all_needed or not self._others):
                 raise _missing(self.names, self.place.nodes, self._results, self._wait_s)
@@ -379,7 +379,5 @@ def _tell_apart(head: str, others: Sequence[OtherNode]) -> None:
 
 
 def _missing(came: Sequence[str], wanted: int, results: Path, wait_s: float) -> UserError:
-    what = f"{len(came)} of {wanted} nodes came within {wait_s:g} s: {', '.join(came)}."
-    return usage(
-        what, f"Do all of them see {results.absolute()}? It must be on a shared file system.", "--launcher env"
-    )
+    what = f"{len(came)} of {wanted} nodes joined within {wait_s:g} s: {', '.join(came)}."
+    return usage(what, f"{results.absolute()} must be on a file system that all of them share.", "--launcher env")

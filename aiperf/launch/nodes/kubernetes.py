@@ -43,15 +43,15 @@ class KubernetesJob:
     def _check(self) -> None:
         """Raises UserError where the cluster would refuse it."""
         if not self.image or self.image.split() != [self.image]:
-            raise usage(f'"{self.image}" is not an image.', "Name one that has aiperf installed.", "--image")
+            raise usage(f'"{self.image}" is not an image.', "Choose one with aiperf installed.", "--image")
         if not _CLAIM.fullmatch(self.claim):
             what = f'"{self.claim}" is not the name of a PersistentVolumeClaim.'
-            raise usage(what, "Name one that all nodes can write (ReadWriteMany).", "--claim")
+            raise usage(what, "Choose one that all nodes can write to (ReadWriteMany).", "--claim")
         if not _NAME.fullmatch(self.name):
             what = f'"{self.name}" is not a name for a Job.'
-            raise usage(what, "Take up to 52 small letters, digits and -, e.g. aiperf-1.", "--kubernetes-file")
+            raise usage(what, "Use up to 52 lowercase letters, digits and -, e.g. aiperf-1.", "--kubernetes-file")
         if self.nodes < 1 or self.gpus_per_node < 0:
-            raise usage("nodes and GPUs cannot be negative, and there must be a node.", where="--kubernetes-file")
+            raise usage("nodes must be 1 or more, and GPUs 0 or more.", where="--kubernetes-file")
 
     def render(self, argv: Sequence[str], file: str) -> str:
         """YAML of the Service and the Job that run ``aiperf`` with ``argv`` on every node, the results in the claim;

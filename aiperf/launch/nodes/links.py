@@ -143,7 +143,7 @@ def admit(connection: socket.socket, token: str) -> tuple[Link, dict[str, Any]]:
     link.send({"nonce": nonce})
     said = link.receive(HELLO_S)
     if not hmac.compare_digest(str(said.get("proof")), _proof(token, "node", nonce)):
-        raise NotOurs("it does not know the token of this job")
+        raise NotOurs("it does not have this job's token")
     link.send({"proof": _proof(token, "head", str(said.get("nonce")))})
     return link, said
 
@@ -157,7 +157,7 @@ def join(address: tuple[str, int], token: str, hello: dict[str, Any]) -> Link:
         link.send({**hello, "nonce": nonce, "proof": _proof(token, "node", str(asked.get("nonce")))})
         answer = link.receive(HELLO_S)
         if not hmac.compare_digest(str(answer.get("proof")), _proof(token, "head", nonce)):
-            raise NotOurs("it does not know the token of this job")
+            raise NotOurs("it does not have this job's token")
     except BaseException:
         connection.close()
         raise

@@ -67,7 +67,7 @@ def _place(
     nodes = world // max(1, local) if local else _number(env, "SLURM_STEP_NUM_NODES")
     if not 0 <= rank < world or not 0 <= local_rank <= rank or nodes < 1 or (local and world % local):
         raise usage(
-            f"its variables contradict each other: rank {rank}, local rank {local_rank}, {world} processes, "
+            f"the launcher's variables contradict each other: rank {rank}, local rank {local_rank}, {world} processes, "
             f"{local or '?'} on each node.",
             _HINT,
             "--launcher env",

@@ -196,7 +196,7 @@ def submit(job: SlurmJob, command: Sequence[str], more: Sequence[str], results: 
             script.unlink()  # sbatch has read it
     number = done.stdout.strip().partition(";")[0]
     if done.returncode or not number.isdecimal():
-        raise usage(f"sbatch refused the job: {done.stderr.strip() or done.stdout.strip()}", where="--slurm")
+        raise usage(f"sbatch rejected the job: {done.stderr.strip() or done.stdout.strip()}", where="--slurm")
     return Submitted(number, results)
 
 
@@ -218,7 +218,7 @@ def run_here(job: SlurmJob, command: Sequence[str], results: Path, *, typed: str
     """
     if 0 < (held := nodes_held()) < job.nodes:
         what = f"this allocation holds {held} of {job.nodes} nodes."
-        raise usage(what, f"Leave -N out, or begin with: salloc -N {job.nodes} --exclusive", "--nodes")
+        raise usage(what, f"Leave -N out, or start with: salloc -N {job.nodes} --exclusive", "--nodes")
     argv = ["srun", f"--nodes={job.nodes}", f"--ntasks={job.nodes}", "--ntasks-per-node=1", "--overlap", "--no-kill"]
     more = ["--quiet", "--kill-on-bad-exit=0", "--cpu-bind=none"]
     more += [f"--gpus-per-node={job.gpus_per_node}"] if job.gpus_per_node else []

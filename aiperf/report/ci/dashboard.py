@@ -76,8 +76,8 @@ def _short(value: float) -> float:
 
 FORMAT = CiFormat(
     "dashboard",
-    "Write github-action-benchmark's JSON: FILE for its customSmallerIsBetter (values of the after), and beside it "
-    "NAME-speedup.json for customBiggerIsBetter (ratios).",
+    "Write JSON for github-action-benchmark: FILE for customSmallerIsBetter (values of the after side), and next to "
+    "it NAME-speedup.json for customBiggerIsBetter (ratios).",
     lambda report: {"": render_values(report.entries), _SPEEDUP: render_speedups(report.entries)},
     endings=("", _SPEEDUP),
 )

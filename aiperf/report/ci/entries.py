@@ -131,7 +131,7 @@ def entries_of_run(
     if problems:
         entries.insert(0, _own("run", "failed", "; ".join(map(clean, problems)), "\n".join(problems)))
     elif run.status == "interrupted" or missing:
-        said = f"the run was interrupted; {missing} of {len(order)} cases were never begun"
+        said = f"the run was interrupted; {missing} of {len(order)} cases were never started"
         entries.insert(0, _own("run", "interrupted", said, said))
     return _unique(entries)
 
@@ -240,7 +240,7 @@ def _summary(record: CaseRecord, row: RunRow, word: str) -> str:
 
 
 def _not_begun(name: str) -> CiEntry:
-    said = "not begun: the run ended before its turn came"
+    said = "not begun: the run ended before this case"
     return CiEntry(clean(name), clean(name.partition("[")[0]), "skipped", "not begun", said, said, 0.0, "")
 
 

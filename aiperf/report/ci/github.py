@@ -18,7 +18,7 @@ SUMMARY_LIMIT = 1024 * 1024
 _SHOWN = 10
 """Annotations of one level that GitHub shows for a step."""
 _LISTED = 20
-_CUT = "\n\nThe summary was cut here: GitHub takes no more than 1 MiB from a step. The artefacts hold all of it.\n"
+_CUT = "\n\nThe summary is cut off here: GitHub's limit for a step is 1 MiB. The artefacts have all of it.\n"
 
 
 def annotation_lines(entries: Sequence[CiEntry], *, title: str, exit_code: Exit, root: Path) -> list[str]:
@@ -90,6 +90,6 @@ def _property(text: str) -> str:
 
 SUMMARY = CiFormat(
     "summary",
-    "Write the summary as Markdown, for `aiperf comment`; GitHub's step summary gets it by itself.",
+    "Write the summary as Markdown, for `aiperf comment`; GitHub's step summary gets it automatically.",
     lambda report: {"": report.summary},
 )

@@ -54,7 +54,7 @@ def render_metrics(entries: Sequence[CiEntry], *, exit_code: Exit) -> str:
             _values(families, entry, metric)
             _ratios(families, entry, metric)
     for outcome, count in counts(entries).items():
-        _sample(families, "aiperf_cases", "gauge", "How many cases came out so.", {"outcome": outcome}, count)
+        _sample(families, "aiperf_cases", "gauge", "Number of cases with this outcome.", {"outcome": outcome}, count)
     _sample(families, "aiperf_exit_code", "gauge", "Exit code of the command.", {}, int(exit_code))
     return "".join(f"{line}\n" for lines in families.values() for line in lines) + "# EOF\n"
 

@@ -85,10 +85,10 @@ def _points(strip: Strip, lane: tuple[float, float], scale: Scale, every: int) -
 
 def _completeness(every: int) -> str:
     if every == 1:
-        return "Every sample is drawn; those that fall on one another share a dot."
+        return "Every sample is drawn; samples that coincide share a dot."
     return (
-        f"Thinned: one sample in {every} of each strip is drawn, and its smallest and largest; medians, quartiles and "
-        "the histogram are of all."
+        f"Thinned: one sample in {every} of each strip is drawn, plus its smallest and largest; medians, quartiles and "
+        "the histogram use all samples."
     )
 
 

@@ -31,5 +31,5 @@ def heat_map(shares: Mapping[tuple[int, int], float], names: Sequence[str], *, t
             where = f'x="{_LEFT + column * _CELL}" y="{30 + row * _CELL}" width="{_CELL - 1}" height="{_CELL - 1}"'
             depth = min(1.0, 0.05 + abs(share) / _DEEPEST)
             parts.append(f'<rect {where} fill="{colour}" fill-opacity="{depth:.2f}"><title>{safe(said)}</title></rect>')
-    description = "Rows and columns are nodes; red pairs are slower than the middle of all pairs, blue ones faster."
+    description = "Rows and columns are nodes; red pairs are slower than the median of all pairs, blue ones faster."
     return figure(parts, width=_LEFT + size + 10, height=size + 40, title=title, description=description)

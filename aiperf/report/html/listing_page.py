@@ -27,11 +27,11 @@ from aiperf.report.views.hosts_table import case_of, case_rows, hosts_view, show
 from aiperf.report.views.run_rows import RunRow
 
 _TREND = (
-    "Every run with its interval. The axis is logarithmic and spans at least four thresholds, so that noise does not "
-    "fill it. The line is the level: a run that differs from it by no more than the noise is drawn on it."
+    "Every run with its interval. The axis is logarithmic and spans at least four thresholds, to keep noise small. "
+    "The line is the level: a run that differs from it by no more than the noise is drawn on it."
 )
 
-_PAIRS = "Every pair that met, against the middle of all pairs; red is slower, and the colour is full at 20 %."
+_PAIRS = "Every measured pair of nodes against the median of all pairs; red is slower, with full colour at 20 %."
 
 _HOSTS = (
     "Every host's own ratio with its interval; beyond 1× the side is better. The band is where another host of the "

@@ -158,7 +158,7 @@ def slowest_chart(record: CaseRecord) -> str:
     names = [side.name for side in record.case.sides]
     for lane, (side, found) in enumerate(kept.items()):
         body.append(_request(names.index(side), side, found, top=_TOP + lane * _LANE, scale=scale))
-    body.append(label((_GUTTER + _WIDTH) / 2, bottom + 36, "after the time at which it was scheduled", "mid"))
+    body.append(label((_GUTTER + _WIDTH) / 2, bottom + 36, "after its scheduled time", "mid"))
     said = "; ".join(f"{side}: {_summary_of(found)}" for side, found in kept.items())
     return figure(body, width=_WIDTH, height=bottom + 44, title="Slowest request", description=said, name="wide")
 

@@ -122,7 +122,7 @@ def libraries(run: RunRecord) -> str:
 def _not_begun(run: RunRecord, records: Sequence[CaseRecord], *, damaged: bool) -> list[RunRow]:
     """Rows of planned cases without a record; beside damaged records it is not known which of them were begun."""
     missing = run.without(record.case.id for record in records)
-    ended = "the run has not reached it" if _running(run) else "the run ended before it"
+    ended = "the run has not reached this case" if _running(run) else "the run ended before this case"
     lost = run.status == "finished"
     why = "no readable record" if damaged or lost else ended
     rows = []
@@ -142,14 +142,14 @@ def _running(run: RunRecord) -> bool:
 def _notices(run: RunRecord, unread: int) -> list[str]:
     said = []
     if _running(run):
-        said.append("This run was still going on, or was killed, when this page was made: it shows what was stored.")
+        said.append("This run was still running, or had been killed, when this page was made.")
     if not run.known:
-        said.append("The run's own record is damaged: it shows the cases that can be read, and nothing else is known.")
+        said.append("The run's own record is damaged: this page shows only the cases that can be read.")
     if run.status == "interrupted":
-        said.append("This run was interrupted: it shows what was measured until then.")
+        said.append("This run was interrupted: the page shows what was measured until then.")
     if unread:
         cases = "1 planned case has" if unread == 1 else f"{unread} planned cases have"
-        said.append(f"{cases} no record; the table names what was not begun.")
+        said.append(f"{cases} no record; the table names what was not started.")
     return said
 
 

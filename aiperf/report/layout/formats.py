@@ -83,7 +83,7 @@ def _document(form: OutputFormat, printed: Printed) -> Text:
     if form is OutputFormat.markdown:
         return printed.markdown() if printed.markdown else page_markdown(printed.page)
     if printed.csv is None:
-        raise usage("there is no CSV of this.", "Use --format json, or aiperf export.", where="--format")
+        raise usage("this command has no CSV output.", "Use --format json, or aiperf export.", where="--format")
     return printed.csv()
 
 

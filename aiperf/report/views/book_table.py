@@ -19,7 +19,7 @@ from aiperf.report.layout.table import Table, TableColumn, listing, table_lines
 from aiperf.report.layout.text import Line, sentence_lines
 from aiperf.report.numbers import counted
 
-_ROWS = "aiperf book --chapter N lists the rows of a chapter with what was measured, aiperf book --all every row."
+_ROWS = "aiperf book --chapter N lists the rows of a chapter with their measurements, aiperf book --all every row."
 _STYLES = {"reproduced": "green", "stronger": "green", "not reproduced": "red", "weaker": "yellow", "partly": "yellow"}
 
 
@@ -77,7 +77,7 @@ def book_view(answered: Sequence[Answered], *, page: Page | None = None, summary
         [listing(("answer", "it means"), list(ANSWERS.items()))],
         [Sentences([LADDERS])],
     ]
-    whole: Page = [[Sentences(["The book beside the machine"], mark="## ", dialect="markdown")], *chapters, *rules]
+    whole: Page = [[Sentences(["The book and this machine"], mark="## ", dialect="markdown")], *chapters, *rules]
     short: Page = [*rules, [Sentences([_ROWS], dialect="terminal")]]
     lines = [_line(a) for a in answered]
     # In JSON with all that the catalogue says of each row.
@@ -113,7 +113,7 @@ def missing_page(
     said = []
     if unmeasured:
         many = f"{len(unmeasured)} {'have' if len(unmeasured) > 1 else 'has'} a scenario"
-        said.append(f"{many} that was not measured yet, here or in results/reference: {_ids(unmeasured)}.")
+        said.append(f"{many} that has not been measured yet, here or in results/reference: {_ids(unmeasured)}.")
     if not rows:
         asked = f"of {', '.join(chapters)} " if chapters else ""
         every = f"Every core or useful row {asked}that can run has a scenario"

@@ -116,7 +116,7 @@ def _fields(row: ComparisonRow) -> dict[str, Any]:
 def _bare(start: dict[str, Any], record: CaseRecord) -> CompareRow:
     """A run that has the case without a result: skipped, failed, interrupted, imported without a value."""
     if record.status == "imported":
-        sentence = "; ".join(note_sentences(record)) or "the file holds no readings of it"
+        sentence = "; ".join(note_sentences(record)) or "the file has no readings of it"
     else:
         bare = build_rows([record]).rows[-1]
         sentence = f"{bare.sentence}; {bare.fix}" if bare.fix else bare.sentence
@@ -168,10 +168,10 @@ def _obstacle(across: Across, case: CaseAcross, number: int) -> tuple[str, str]:
     hosts, own = across.differences[number - 1].must_match, case.differences[number - 1]
     if not across.forced and (hosts or own):
         named = ", ".join(map(str, own))
-        return NOT_COMPARED, f"it is not the same measurement: {named}" if own else _apart(across, number, len(hosts))
+        return NOT_COMPARED, f"not the same measurement: {named}" if own else _apart(across, number, len(hosts))
     lacking = [letter for letter, r in ((base, first), (letters_of(across)[number], now)) if not r.results]
     has = "has" if len(lacking) == 1 else "have"
-    return NOT_COMPARED, f"{' and '.join(lacking)} {has} no result" if lacking else "they have no metric in common"
+    return NOT_COMPARED, f"{' and '.join(lacking)} {has} no result" if lacking else "the runs have no metric in common"
 
 
 def _apart(across: Across, number: int, fields: int) -> str:
@@ -190,9 +190,9 @@ def _absence(across: Across, case: CaseAcross, number: int) -> tuple[str, str]:
         return NOT_COMPARED, ""
     run, letter = across.runs[lacking[0]], letters_of(across)[lacking[0]]
     if not run.known:
-        return NOT_COMPARED, f"{letter} has no record of it, and its own record, which would name the case, is damaged"
+        return NOT_COMPARED, f"{letter} has no record of it; its own record, which lists the cases, is damaged"
     if run.status != "finished":
-        return NOT_COMPARED, f"{letter} has no record of it, but is not finished"
+        return NOT_COMPARED, f"{letter} has no record of it, but it is not finished"
     if case.id in run.planned:
         return NOT_COMPARED, f"{letter} planned it, but its record is missing or unreadable"
     return (VANISHED, f"{base} has it; this run does not") if lacking[0] else (NEW, f"{base} does not have it")

@@ -101,9 +101,7 @@ def notes(across: Across, rows: Sequence[CompareRow]) -> list[str]:
         said.append(FORCED)
     changes = [row for row in rows if row.kind in ("speedup", "value") and row.ratio is not None]
     if across.hosts_differ and not across.forced:
-        said.append(
-            "no change is computed between hosts whose must-match fields differ; --force computes it and marks it"
-        )
+        said.append("no change is computed between hosts whose must-match fields differ; --force computes and marks it")
     if changes:
         within = {r.alpha for r in rows if r.kind == "run" and r.alpha is not None}
         own = f"{confidence(within.pop())} within a run, " if len(within) == 1 else ""
@@ -234,7 +232,7 @@ def _differences(across: Across) -> Iterator[Block]:
             yield Sentences([f"{both} differ in {many}: {compared}"], style="bold", mark="**")
             yield _fields_table(found.must_match, letters[0], letter)
         if found.record_only:
-            yield Sentences([f"{both} differ in what is only recorded"])
+            yield Sentences([f"{both} differ in fields that are only recorded"])
             yield _fields_table(found.record_only, letters[0], letter)
 
 
@@ -259,7 +257,7 @@ def _head(across: Across) -> list[str]:
         if run.git.get("sha"):
             parts.append(f"git {clean(run.git['sha'][:12])}{' with changes' if run.git.get('diff') else ''}")
         if run.status != "finished":
-            parts.append("interrupted" if run.status == "interrupted" else "not finished: still going on, or killed")
+            parts.append("interrupted" if run.status == "interrupted" else "not finished: still running, or killed")
         said.append(" · ".join(parts))
     return said
 

@@ -31,13 +31,13 @@ _NAMES = {
     "cost": ("cost_per_million", "cost_energy_part", "cost_problem"),
     "goodput": ("goodput", "goodput_per_gpu", "goodput_of_limit", "goodput_whole", "item"),
 }
-_WARM = "Nothing is flushed in those windows: the energy is that of warm caches, also where times are of cold ones."
-_HELD = "Programs run alone for it and are never held back, also where their times are from slices, in which they are."
+_WARM = "Caches are not flushed in those windows: energy is with warm caches, even where times are with cold ones."
+_HELD = "Programs run alone for it and are never paused, even where their times come from slices, which pause them."
 _NOTES = {
-    "energy": "energy: each side alone in windows of its own, mean power times time per iteration. A power sensor is "
-    "off by up to 5 %, so hold on to the ratio; items / J is performance per watt.",
-    "goodput": "goodput: useful items per second of wall time of the iterations alone, gaps between kernels included; "
-    "with set-up and warm-up it is that of these short launches, and grows towards the first number as a job lasts.",
+    "energy": "energy: each side runs alone in its own windows; mean power times time per iteration. Power sensors can "
+    "be off by up to 5 %, so rely on the ratio; items / J is performance per watt.",
+    "goodput": "goodput: useful items per second of iteration wall time, gaps between kernels included; with set-up "
+    "and warm-up, it is the rate of these short launches, and approaches the first number as a job runs longer.",
 }
 
 
@@ -194,7 +194,7 @@ _COLUMNS_OF: dict[str, tuple[TableColumn[_Side], ...]] = {
     ),
     "cost": (
         _column("cost_per_million", "per 1e6 items", lambda s: s.money("cost_per_million")),
-        _column("cost_energy_part", "of it energy", lambda s: s.money("cost_energy_part")),
+        _column("cost_energy_part", "of which energy", lambda s: s.money("cost_energy_part")),
         _last("item", "item", lambda s: s.values["cost_problem"] or s.values["item"] or ""),
     ),
     "goodput": (

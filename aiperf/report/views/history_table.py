@@ -135,9 +135,9 @@ def _why(point: Point) -> str:
     """Why a run has no number."""
     record = point.record
     if record.results or record.summaries:
-        return "it does not have this metric"
+        return "this run does not have the metric"
     if record.status == "imported":
-        return "; ".join(map(clean, note_sentences(record))) or "the file holds no readings of it"
+        return "; ".join(map(clean, note_sentences(record))) or "the file has no readings of it"
     return build_rows([record]).rows[-1].sentence
 
 
@@ -288,7 +288,7 @@ def _below(row: HistoryRow) -> list[str]:
     if row.run_status == "damaged":
         said.append("this run's own record is damaged: when it began, its host and its commit are unknown")
     if row.run_status == "running":
-        said.append("this run is not finished: still going on, or killed")
+        said.append("this run is not finished: still running, or killed")
     if row.after is not None and not row.in_trend:
         said.append(f"not in the trend: {row.sentence}")
     return said

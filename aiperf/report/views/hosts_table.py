@@ -65,7 +65,7 @@ def case_rows(kind: str, case: CaseOverHosts) -> list[HostRow]:
         for one in case.hosts
     ]  # fmt: skip
     count = len(case.hosts)
-    few = "" if case.low is not None else f"not possible: {counted(count, 'host')}, {FEWEST_HOSTS} are needed"
+    few = "" if case.low is not None else f"not possible: {counted(count, 'host')}, but {FEWEST_HOSTS} are needed"
     ratio = case.ratio if case.low is not None else None
     ends = (case.low, case.high, few, count, case.spread)
     return [*rows, HostRow(kind, case.case, case.side, case.against, _ANOTHER, "", "", ratio, *ends)]
@@ -85,9 +85,9 @@ def hosts_view(found: Sequence[HostKind], *, named: bool) -> Printed:
         about = Sentences([*_about(kind), *lone], lead=" ")
         page.append([Sentences([title], style="bold", mark="## "), *table, about])
     said = [
-        f"another: where {confidence(ALPHA)} of further hosts of the kind are expected, each by a measurement of its "
-        "own; the spread between hosts is beyond their own errors",
-        "of each host the newest result that is neither invalid nor provisional counts",
+        f"another: the range that is expected to hold {confidence(ALPHA)} of measurements on further hosts of this "
+        "kind; the spread between hosts excludes their own measurement errors",
+        "each host counts with its newest result that is neither invalid nor provisional",
     ]
     return printed_listing(rows, [*page, [Sentences(said, lead=" ", style="dim")]], kind=HostRow)
 
@@ -98,9 +98,9 @@ def shown_cases(kind: HostKind, *, named: bool) -> list[CaseOverHosts]:
 
 
 def _about(kind: HostKind) -> list[str]:
-    said = [f"they differ in {', '.join(kind.apart)}: what that does is in the spread"] if kind.apart else []
+    said = [f"they differ in {', '.join(kind.apart)}, which adds to the spread"] if kind.apart else []
     left = [f"{case.case}: {counted(case.otherwise, 'host')}" for case in kind.cases if case.otherwise]
-    return [*said, *([f"left out, for they asked another question: {'; '.join(left)}"] if left else [])]
+    return [*said, *([f"left out because they measured something else: {'; '.join(left)}"] if left else [])]
 
 
 def _table(rows: Sequence[HostRow]) -> Table[HostRow]:

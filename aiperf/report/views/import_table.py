@@ -47,7 +47,8 @@ def _blocks(one: Imported) -> Iterator[Block]:
         for record, cells in zip(one.records, own, strict=True)
     ]
     yield listing(titles, rows, right=(1, 2, *range(4, 4 + sum(place < 3 for place in shown))))
-    legend = [f"time and spread are aiperf's, from the replicates; what follows is {tool}'s own"] if shown else []
+    said = f"time and spread are aiperf's, from the replicates; the columns after them are {tool}'s own"
+    legend = [said] if shown else []
     yield Sentences([*_notes(one.records), *legend], lead=" ", indent="   ", mark="- ")
 
 

@@ -128,7 +128,7 @@ def _notes(row: PeakRow) -> list[str]:
     said = []
     if row.low and row.high:
         span = f"{format_value(row.low, row.unit)} … {format_value(row.high, row.unit)}"
-        said.append(f"the best of a launch lies in {span} (95 %, {row.launches} launches)")
+        said.append(f"95 % interval of a launch's best: {span} ({row.launches} launches)")
     if row.datasheet is not None:
         share = f"FAR BELOW its datasheet ({format_share(row.share)})" if row.far_below else "datasheet"
         said.append(f"{share}: {format_value(row.datasheet, row.unit)} for {row.model}, {row.datasheet_source}")

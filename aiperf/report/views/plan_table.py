@@ -80,7 +80,7 @@ def _fold(rows: Sequence[PlanRow]) -> list[PlanRow]:
     count = Counter(row.skip_reason for row in rows if row.skip_reason)
     alone = [row for row in rows if count[row.skip_reason] < 2]
     return alone + [
-        PlanRow(f"{number} cases", "", "", skip_reason=why, fix="aiperf show NAME says what one needs")
+        PlanRow(f"{number} cases", "", "", skip_reason=why, fix="aiperf show NAME says what it needs")
         for why, number in count.items()
         if number > 1
     ]
@@ -105,7 +105,7 @@ def _total(running: Sequence[PlanRow], budget: float | None) -> str:
         return "nothing to do"
     low, high = sum(r.low_s or 0.0 for r in running), sum(r.high_s or 0.0 for r in running)
     if budget is not None and budget < low:
-        return f"{time_range(low, low)}: a budget of {format_duration(budget)} does not cut a case's first look short"
+        return f"{time_range(low, low)}: a budget of {format_duration(budget)} does not shorten a case's first look"
     if budget is not None and budget < high:
         return f"{time_range(low, budget)} (budget)"
     return time_range(low, high)

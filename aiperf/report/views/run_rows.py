@@ -28,16 +28,16 @@ _OPEN = {
     "inputs_undeclared": "inputs not named",
     "inputs_fixed": "inputs not redrawn",
     "outputs_unpoisoned": "outputs not overwritten",
-    "outputs_unmoved": "outputs that never change",
+    "outputs_unmoved": "outputs that never changed",
     "latencies_reported": "latencies as reported",
-    "values_reported": "a metric as reported",
+    "values_reported": "metric as reported",
     "stragglers": "processes left running",
-    "nothing_returned": "nothing returned, so that equal work was not checked",
+    "nothing_returned": "nothing returned, so equal work was not checked",
 }
 """Note on what could not be checked -> a few words."""
 _LAST_WORDS = 120
 """Characters of the last line that a program wrote to stderr."""
-_INTERRUPTED = "the run was interrupted before it"
+_INTERRUPTED = "the run was interrupted before this case"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +173,7 @@ def fold_skips(rows: Sequence[RunRow]) -> list[RunRow]:
             label=DASH,
             status="skipped",
             sentence=why,
-            fix="aiperf show NAME says what one needs",
+            fix="aiperf show NAME says what it needs",
         )
         for why, own in shared.items()
     ]
@@ -197,7 +197,7 @@ def _not_begun(run: RunRecord, known: Collection[str], profiled: Collection[str]
     if run.status == "finished" and only_profiled:
         return []
     ended = {"finished": "planned, but its record is missing or unreadable", "interrupted": _INTERRUPTED}
-    why = ended.get(run.status, "the run has not reached it")
+    why = ended.get(run.status, "the run has not reached this case")
     status = NO_RECORD if run.status == "finished" else NOT_BEGUN
     begun = {*known, *(profiled if only_profiled else ())}
     # A case's id is its scenario's name and its axes in brackets.
@@ -259,7 +259,7 @@ def _cut_short(record: CaseRecord, pairs: int) -> str:
     if record.stop == "unfit":
         return f"{void_sentence(record)}: no verdict"
     # The column of the verdict has the word interrupted.
-    state = "" if record.stop else "still going on, or killed, "
+    state = "" if record.stop else "still running, or killed, "
     return f"{state}after {counted(pairs, 'pair')}, before any stopping rule applied: no verdict"
 
 

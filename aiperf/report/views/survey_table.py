@@ -141,9 +141,9 @@ def batch_lines(times: Mapping[str, Mapping[int, float]], nodes: int) -> list[st
                 f"{'all ' if size == nodes else ''}{size} nodes {format_value(seconds, 's')}"
                 for size, seconds in by_size.items()
             ]
-            lines.append(f"{metric}: {', '.join(shown)} (medians; more than 2 together name no node)")
+            lines.append(f"{metric}: {', '.join(shown)} (medians; more than 2 nodes together identify none)")
         if nodes < 4:
-            lines.append(f"{metric} is undecided: of {nodes} nodes nobody can say which one makes it slow")
+            lines.append(f"{metric} is undecided: with {nodes} nodes, the slow one cannot be identified")
     return lines
 
 

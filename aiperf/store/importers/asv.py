@@ -29,7 +29,7 @@ from aiperf.units import format_time
 TOOL, UNIT = "asv", "sample"
 _FORMAT = 2
 _LARGEST = 4 * 1024**2
-_NO_PROCESS = "the file does not say which samples are of one process: their spread is not that of processes"
+_NO_PROCESS = "the file does not say which samples are from one process: their spread is not that between processes"
 
 
 def _recognises(document: Node) -> bool:
@@ -100,7 +100,7 @@ def _benchmark(name: str, entry: Node, place: int, axes: dict[str, Any], unit: s
     bare = Benchmark(title, UNIT, base=name, axes=axes)
     result = _at(entry, "result", place)
     if result is None:
-        return replace(bare, failed="asv has no result of it")
+        return replace(bare, failed="asv has no result for it")
     if isinstance(result.value, float) and math.isnan(result.value):
         return replace(bare, skipped="it does not apply to these parameters")
     if unit != "seconds":

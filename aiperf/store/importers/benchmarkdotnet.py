@@ -61,7 +61,7 @@ def _benchmark(node: Node, *, several_jobs: bool) -> Benchmark:
     title = node.text("FullName") or base
     stats = node.maybe("Statistics")
     if stats is None:
-        return Benchmark(title, "iteration", base=base, axes=axes, failed="BenchmarkDotNet has no results of it")
+        return Benchmark(title, "iteration", base=base, axes=axes, failed="BenchmarkDotNet has no results for it")
     launches = _launches(node)
     unit = "launch" if len(launches) > 1 else "iteration"
     replicates = launches if len(launches) > 1 else [Replicate((t,)) for r in launches for t in r.timings]

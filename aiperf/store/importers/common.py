@@ -139,7 +139,7 @@ def moment(text: str) -> tuple[datetime | None, str]:
     if found is None or found.year not in _YEARS:
         return None, f'the date "{text[:_SHOWN]}" could not be read'
     if found.tzinfo is None:
-        return found.replace(tzinfo=UTC), "the file names no time zone: the date is taken as UTC"
+        return found.replace(tzinfo=UTC), "the file names no time zone: the date is read as UTC"
     return found, ""
 
 
@@ -164,4 +164,4 @@ def count(number: int, thing: str) -> str:
 
 def one_process(unit: str) -> str:
     """Say what the spread of replicates of one process leaves out."""
-    return f"the {unit}s are of one process: their spread does not hold what differs between processes"
+    return f"the {unit}s are from one process: their spread leaves out differences between processes"

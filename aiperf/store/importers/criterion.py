@@ -71,7 +71,7 @@ def _dates(written: list[float]) -> dict[str, Any]:
         first, last = (datetime.fromtimestamp(int(end(written)), UTC) for end in (min, max))
     except (ValueError, OverflowError, OSError):
         return {}
-    note = "the files have no date: the times at which they were last written are taken"
+    note = "the files have no date: their modification times are used"
     return {"started": first, "finished": last, "notes": (note,)}
 
 

@@ -59,7 +59,7 @@ def _benchmark(name: str, nodes: list[Node], context: Node) -> Benchmark:
     skips = [n.text("skip_message") for n in taken if n.maybe("skipped")]
     notes = _notes(taken or nodes, context)
     if errors:
-        return Benchmark(name, UNIT, notes=notes, failed=errors[0] or "it gave no message")
+        return Benchmark(name, UNIT, notes=notes, failed=errors[0] or "without a message")
     if skips:
         return Benchmark(name, UNIT, notes=notes, skipped=skips[0] or "the tool skipped it")
     if not taken:

@@ -44,7 +44,7 @@ def _benchmark(node: Node) -> Benchmark:
     summary = None
     if not times:
         summary = ToolSummary(node.number("mean"), node.number("min"), node.number("max"), len(node.each("exit_codes")))
-        notes.append("the file holds no single runs: a value without spread")
+        notes.append("the file has no individual runs: a value without spread")
     if len(peaks) != len(times):
         peaks = [None] * len(times)
     return Benchmark(
@@ -77,7 +77,7 @@ def _exit_note(node: Node) -> list[str]:
     if not bad:
         return []
     shown = ", ".join(dict.fromkeys("a signal" if code is None else str(code)[:12] for code in bad))
-    return [f"{count(len(bad), 'run')} of {len(codes)} did not exit with 0 but with {shown}"]
+    return [f"{count(len(bad), 'run')} of {len(codes)} did not exit with 0: {shown}"]
 
 
 FORMAT = ToolFormat(TOOL, 'hyperfine: "results" that hold "command" and "mean"', _recognises, _read)

@@ -25,9 +25,7 @@ from aiperf.store.write import RunWriter, StoreError
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _UNKNOWN_HOST = "imported"
-_HOST_NOTE = (
-    "the file says nothing about the machine: name it with --host-id, or this run is comparable with no other run"
-)
+_HOST_NOTE = "the file does not name the machine: name it with --host-id, or this run cannot be compared with any other"
 
 
 @dataclass(frozen=True)
@@ -119,8 +117,8 @@ def _import(path: Path, options: ImportOptions, known: dict[str, str]) -> Import
     data = load(path)
     digest = hashlib.sha256(data).hexdigest()
     if digest in known and not options.again:
-        what = f"was imported before, as {known[digest]}."
-        raise usage(what, "Its numbers are in the store; --again imports them once more.", str(path))
+        what = f"was already imported, as {known[digest]}."
+        raise usage(what, "Import it once more with --again, if you want both.", str(path))
     foreign = _dated(parse(data, path, tool=options.tool), path)
     host_id, note = (options.host_id, "") if options.host_id else derived_host_id(foreign, digest)
     if note:
@@ -136,7 +134,7 @@ def _dated(foreign: Foreign, path: Path) -> Foreign:
         written = datetime.fromtimestamp(int(path.stat().st_mtime), UTC)
     except (OSError, ValueError, OverflowError):
         raise usage("has no date, and neither does its folder.", "Write the file again.", str(path)) from None
-    note = "the file has no date: the time at which it was last written is taken"
+    note = "the file has no date: its modification time is used"
     return replace(foreign, started=written, finished=written, notes=(*foreign.notes, note))
 
 

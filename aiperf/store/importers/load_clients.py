@@ -14,8 +14,8 @@ from aiperf.formats.load_clients import READERS, ClientFile, ClientRun
 from aiperf.store.importers.common import Benchmark, Foreign, Replicate, Timing, ToolFormat, count, fault_of, moment
 
 UNIT = "run"
-_FROM_SENDING = "its times count from sending: what a request waited in the client is not in them"
-_OF_ONE_RUN = "the requests are of one run: their spread does not hold what differs between launches of the server"
+_FROM_SENDING = "its times count from sending: they leave out what a request waited in the client"
+_OF_ONE_RUN = "the requests are from one run: their spread leaves out differences between launches of the server"
 
 
 def _read(tool: str) -> Callable[[Node, Path], Foreign]:

@@ -90,7 +90,7 @@ def _benchmark(benchmark: Node, state: Node, path: Path) -> Benchmark:
         return Benchmark(name, UNIT, base=base, axes=axes, skipped=why)
     way = next((w for w in _WAYS if w.tag(f"{w.time}/mean") in summaries), None)
     if way is None:
-        return Benchmark(name, UNIT, base=base, axes=axes, skipped="the file holds no mean time of it")
+        return Benchmark(name, UNIT, base=base, axes=axes, skipped="the file has no mean time for it")
     times, why = _samples(summaries, way, path)
     summary = ToolSummary(
         _value(summaries, way.tag(f"{way.time}/mean")),
@@ -116,10 +116,10 @@ def _samples(summaries: dict[str, dict[str, str]], way: _Way, path: Path) -> tup
     """Return the samples of a state, or none and why."""
     entry = summaries.get(f"nv/json/bin:{way.tag(way.samples)}") if way.samples else None
     if entry is None or not entry.get("filename"):
-        return [], "the file holds no single samples (--jsonbin keeps them): a value without spread"
+        return [], "the file has no individual samples (--jsonbin keeps them): a value without spread"
     side = _beside(path, entry["filename"])
     if side is None:
-        return [], f"{entry['filename']} with the samples is not beside the file: a value without spread"
+        return [], f"{entry['filename']} with the samples is not next to the file: a value without spread"
     size = _whole(_number(entry.get("size", "")))
     if size > _MOST_SAMPLES:
         return [], f"{side.name} holds more than {_MOST_SAMPLES} samples: a value without spread"

@@ -61,7 +61,7 @@ def _benchmark(node: Node) -> Benchmark:
     note, summary = one_process(UNIT), None
     if not times:
         summary = ToolSummary(stats.number("mean"), stats.number("min"), stats.number("max"), stats.fact("rounds"))
-        note = "the file holds no single rounds (--benchmark-save-data keeps them): a value without spread"
+        note = "the file has no individual rounds (--benchmark-save-data keeps them): a value without spread"
     return Benchmark(
         name,
         UNIT,

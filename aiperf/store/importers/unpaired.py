@@ -43,7 +43,7 @@ def unpaired_record(foreign: Foreign, against: Against, records: Sequence[CaseRe
     pairs = (*pairs_of(old, "before"), *pairs_of(new, "after", first=len(base.pairs)))
     name = safe_name(against.name or f"{base.case.id}-vs-{record.case.id}")
     if any(name == r.case.id for r in records):
-        raise usage(f'"{name}" is a case of the file already.', "Give another --name.", where)
+        raise usage(f'"{name}" is already a case of the file.', "Choose another --name.", where)
     sides = (Side("before"), Side("after"))
     title = f"{old.name} against {new.name}"
     case = replace(
@@ -57,7 +57,7 @@ def unpaired_record(foreign: Foreign, against: Against, records: Sequence[CaseRe
     ends = f"{significant(found.low, 4)} … {significant(found.high, 4)}"
     note = (
         f"before / after is {significant(found.ratio, 4)} ({ends}, {format_percent(1 - found.alpha)}), by Welch's t "
-        f"over {counts[0]} and {counts[1]} replicates ({record.replicate}): never interleaved, so it holds whatever "
+        f"over {counts[0]} and {counts[1]} replicates ({record.replicate}): never interleaved, so it includes whatever "
         "changed between the two, and is not a verdict"
     )
     return replace(

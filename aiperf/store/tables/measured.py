@@ -192,7 +192,7 @@ def _of_latency(name: str) -> Read:
 # ---- the tables ------------------------------------------------------------------------------------------------------
 
 RUN = column("run", "text", "name of the run's folder", "run.folder.name")
-CASE = column("case", "text", 'id of the case; a word of SQL, so write "case" or c.case', _of_case("case.id"))
+CASE = column("case", "text", 'id of the case; an SQL keyword, so write "case" or c.case', _of_case("case.id"))
 SCENARIO = column("scenario", "text", "name of the scenario", _of_case("case.scenario"))
 STARTED = column("started", "time", "when the run began, UTC", _of_run("started"))
 HOST = column("host_id", "text", "fingerprint of the class of host", _of_run("host_id"))
@@ -258,16 +258,16 @@ CASES = DataTable(
         column("failure_phase", "text", "phase in which it failed", _of_failure("phase")),
         column("failure_message", "text", "its error message", _of_failure("message")),
         column("notes", "texts", "the run's notes on the case", lambda row: note_sentences(_record(row))),
-        column("pairs", "whole", "pairs in the record, void ones too", "case.pairs"),
+        column("pairs", "whole", "pairs in the record, including void ones", "case.pairs"),
         column("void_pairs", "whole", "pairs that do not count", lambda row: len(row.case.void) if row.case else None),
         column("replicate", "text", "unit of replication", _of_case("replicate")),
         column("precision", "text", "quick, standard, rigorous, or a file's name", _of_case("precision")),
-        column("threshold", "number", "threshold asked for, as a ratio minus 1", _if_measured_here("threshold")),
+        column("threshold", "number", "requested threshold, as a ratio minus 1", _if_measured_here("threshold")),
         column("alpha", "number", "two-sided error of the intervals", _if_measured_here("alpha")),
         column("scale", "number", "factor on the intervals' width, from calibration", _if_measured_here("scale")),
         column("seed", "whole", "seed of the case", "case.record.seed"),
         column("seconds", "number", "time that the case took", "case.record.seconds", unit="s"),
-        column("harness_seconds", "number", "part of it that aiperf added to its workers' own",
+        column("harness_seconds", "number", "part of seconds that aiperf added to its workers' own time",
                _if_measured_here("harness_seconds"), unit="s"),
         column("host_id", "text", HOST.meaning, "case.record.host_id"),
         column("case_started", "time", "when the case began, UTC", _of_case("started")),
@@ -319,7 +319,7 @@ SAMPLES = DataTable(
 )  # fmt: skip
 LATENCIES = DataTable(
     "latencies",
-    "one row for each unit of work that was timed by itself",
+    "one row for each unit of work that was timed on its own",
     (
         *_OF_A_PAIR,
         _VOID,
@@ -354,7 +354,7 @@ FINDINGS = DataTable(
         *_OF_A_PAIR,
         column("side", "text", _SIDE, _part(3)),
         column("kind", "text", "host (of the run as a whole), case, thermal, foreign_gpu_process, ...", _part(0)),
-        column("id", "text", "of the probe that found it; null for an incident", _part(1)),
+        column("id", "text", "id of the probe that found it; null for an incident", _part(1)),
         column("level", "text", "warn or unfit; null for an incident", _part(2)),
         column("voids", "flag", "the pair does not count because of it", _part(4)),
         column("detail", "text", "the finding in words", _part(5)),
@@ -373,7 +373,7 @@ TELEMETRY = DataTable(
         column("kind", "text", "median of the readings, sum over the side's turns, start of the pair, share of a core",
                _part(1)),
         column("name", "text", "sm_clock_mhz, power_w, gpu1_temperature_c, minor_faults, iterations, ...", _part(2)),
-        column("value", "number", "its value, in the unit that the name ends in", _part(3)),
+        column("value", "number", "its value, in the unit at the end of the name", _part(3)),
     ),
     _telemetry_rows,
     needs="pairs",

@@ -90,7 +90,7 @@ def require_shared_memory(how: Feeding, batch_bytes: int) -> None:
         return
     free = found.f_bavail * found.f_frsize
     if wanted > free:
-        raise SkipSide(f"batches in flight need {wanted >> 20} MiB of /dev/shm, {free >> 20} MiB are free")
+        raise SkipSide(f"batches in flight need {wanted >> 20} MiB of /dev/shm, but {free >> 20} MiB are free")
 
 
 def move(batch: Any, device: str, *, non_blocking: bool) -> Any:

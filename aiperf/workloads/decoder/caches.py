@@ -224,8 +224,6 @@ class Windowed(Cache):
 
     def __init__(self, room: Room, *, window: int, spare: int) -> None:
         super().__init__(room.device)
-        if window < 1:
-            raise ValueError(f"a window has 1 token or more, not {window}")
         self._window = window
         self._kv = room.empty(2, room.layers, room.batch, room.kv_heads, window + spare, room.head_dim)
         self._parts = (self._kv,)

@@ -14,22 +14,23 @@ from aiperf.workloads.decoder.caches import Cache, Static
 from aiperf.workloads.decoder.model import Decoder
 from aiperf.workloads.shared.queues import replay_of
 
+Each = Callable[[], object]
+Pick = Callable[[Any], tuple[Any, Any]]
+"""The token of each row of logits [batch, vocab], and its margin."""
 
-def prefill(
-    model: Decoder, prompts: Any, cache: Cache, *, chunk: int = 0, between: Callable[[], object] | None = None
-) -> Any:
+
+def nothing() -> None:
+    """For whoever does not ask when a token is there."""
+
+
+def prefill(model: Decoder, prompts: Any, cache: Cache, *, chunk: int = 0, between: Each = nothing) -> Any:
     """Fill the emptied cache with the prompts, in pieces of ``chunk`` tokens (0: whole); logits [batch, vocab] after
     their last token. ``between`` is called after every piece."""
     cache.truncate(0)
     for piece in prompts.split(chunk or prompts.shape[1], dim=1):
         logits = model.forward(piece, cache)
-        if between is not None:
-            between()
+        between()
     return logits[:, -1]
-
-
-def _nothing() -> None:
-    """For whoever does not ask when a token is there."""
 
 
 def choose(logits: Any) -> tuple[Any, Any]:
@@ -39,13 +40,7 @@ def choose(logits: Any) -> tuple[Any, Any]:
 
 
 def greedy(
-    model: Decoder,
-    first: Any,
-    cache: Cache,
-    *,
-    count: int,
-    each: Callable[[], object] = _nothing,
-    pick: Callable[[Any], tuple[Any, Any]] = choose,
+    model: Decoder, first: Any, cache: Cache, *, count: int, each: Each = nothing, pick: Pick = choose
 ) -> tuple[Any, Any]:
     """``count`` tokens after ``first`` [batch], each picked from a pass over the one before; tokens and margins as
     [batch, count]. ``each`` is called after every pass."""
@@ -58,9 +53,7 @@ def greedy(
     return torch.stack(tokens, dim=1), torch.stack(margins, dim=1)
 
 
-def recomputed(
-    model: Decoder, known: Any, cache: Cache, *, count: int, each: Callable[[], object] = _nothing
-) -> tuple[Any, Any]:
+def recomputed(model: Decoder, known: Any, cache: Cache, *, count: int, each: Each = nothing) -> tuple[Any, Any]:
     """``count`` tokens after ``known`` [batch, tokens] with a cache that keeps nothing: every pass takes all tokens."""
     tokens, margins = known, []
     for _ in range(count):
@@ -79,7 +72,7 @@ class Stepper:
         self._token = torch.zeros(batch, dtype=torch.long, device=model.device)
         self._margin = torch.zeros(batch, dtype=torch.float32, device=model.device)
         self._logits: Any = None
-        self._run: Callable[[], object] = self._step
+        self._run: Each = self._step
 
     def _step(self) -> None:
         self._logits = self._model.forward(self._token[:, None], self._cache)
@@ -106,7 +99,7 @@ class Stepper:
         self._run()
         return self._logits
 
-    def tokens(self, first: Any, *, count: int, each: Callable[[], object] = _nothing) -> tuple[Any, Any]:
+    def tokens(self, first: Any, *, count: int, each: Each = nothing) -> tuple[Any, Any]:
         """``count`` tokens after ``first`` [batch]; tokens and margins as [batch, count]."""
         self._token.copy_(first)
         tokens = torch.empty(len(first), count, dtype=torch.long, device=first.device)

@@ -8,13 +8,13 @@ from __future__ import annotations
 import functools
 import random
 import string
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from aiperf.workloads.decoder.generate import choose
+from aiperf.workloads.decoder.generate import Pick, choose
 
 Automaton = list[dict[str, int]]
 """State -> character -> next state. State 0 is the start; what is missing is not allowed."""
@@ -166,7 +166,7 @@ def _next_states(grammar: Automaton, tokens: Sequence[str]) -> Any:
     return np.where(at == dead, -1, at)
 
 
-def allowed_by(masks: WalkedMasks | CompiledMasks) -> Callable[[Any], tuple[Any, Any]]:
+def allowed_by(masks: WalkedMasks | CompiledMasks) -> Pick:
     """``choose``, of the tokens that ``masks`` allow, which take what is chosen."""
 
     def pick(logits: Any) -> tuple[Any, Any]:

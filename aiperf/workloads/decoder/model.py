@@ -17,8 +17,7 @@ from aiperf.workloads.decoder.caches import Cache, Extend
 from aiperf.workloads.decoder.precision import Rounded, halves, linear
 from aiperf.workloads.shared.seeded import draw_on_device
 
-_EPS = 1e-5
-_THETA = 10_000.0
+_EPS, _THETA = 1e-5, 10_000.0
 _NORM_SPREAD = 0.1
 """Standard deviation of the norms' weights around 1: a forgotten weight must show."""
 
@@ -288,7 +287,5 @@ def draw(
                 down=drawn(f"down-{i}", width, shape.inner),
             )
 
-    embedding = drawn("embedding", shape.vocab, width).mul_(width**0.5)
-    return Decoder(
-        shape, embedding, keep(layers()), drawn("norm", width), drawn("head", shape.vocab, width), max_tokens
-    )
+    embedding, head = drawn("embedding", shape.vocab, width).mul_(width**0.5), drawn("head", shape.vocab, width)
+    return Decoder(shape, embedding, keep(layers()), drawn("norm", width), head, max_tokens)

@@ -1,5 +1,4 @@
-"""What lies in host memory and is copied to the device layer by layer, on demand or a layer ahead: keys and values, or
-weights.
+"""Keys and values, or weights, that lie in host memory and come to the device by layer, on demand or a layer ahead.
 
 What must not live here: caches on the device (caches.py), the model, what is evicted.
 """

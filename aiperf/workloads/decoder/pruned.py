@@ -1,5 +1,4 @@
-"""Prompts of which only a part is computed: the newest tokens behind a short summary, or those that the last token
-attends to most, from a layer on.
+"""Prompts computed in part: the newest tokens behind a summary, or those that the last one attends to most.
 
 What must not live here: decoding, how far the answers then differ, other caches.
 """
@@ -82,8 +81,7 @@ class PrunedKv(Cache):
 
 def prefill_pruned(model: Decoder, prompts: Any, cache: PrunedKv, *, full: int, kept: int) -> Any:
     """Fill the emptied cache; logits [batch, vocab] after the last token. All tokens go through the first ``full``
-    layers, through the others the ``kept`` ones to which the last token attends most in the last of those, and itself.
-    """
+    layers, through the others the ``kept`` to which the last token attends most in the last of those, and itself."""
     cache.truncate(0)
     count = prompts.shape[1]
     spot = model.spot(cache, count)

@@ -26,9 +26,8 @@ _WORDS = 96
 """Tokens that a repeating text mostly consists of."""
 _RARE = 0.25
 """What the other tokens' logits are multiplied with."""
-_STEPS = 12
-"""Scales from 1 down that are tried for a text that repeats itself, each ``_STEP`` of the one before."""
-_STEP = 0.8
+_STEPS, _STEP = 12, 0.8
+"""How many scales from 1 down are tried for a text that repeats itself, and how much of the one before each is."""
 _NEAR = 0.07
 """Distance from what was asked at which no more are tried."""
 _ROUNDS = 12

@@ -59,7 +59,7 @@ class Mps:
         until = time.monotonic() + _PATIENCE_S
         while self._ask("get_server_list") is None:
             if time.monotonic() > until or self._daemon is None or self._daemon.poll() is not None:
-                raise SkipSide(f"{_CONTROL} did not come up within {_PATIENCE_S:.0f} s")
+                raise SkipSide(f"{_CONTROL} did not start within {_PATIENCE_S:.0f} s")
             time.sleep(0.1)
 
     def _ask(self, command: str) -> str | None:

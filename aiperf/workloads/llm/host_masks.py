@@ -25,8 +25,9 @@ class HostMasks(CompiledMasks):
         super().__init__(grammar, tokens, "cpu")
         self._device, self._late = torch.device(device), late
         on_gpu = self._device.type == "cuda"
-        # Written again only when the tokens that were chosen by it have come back.
         self._gathered = torch.empty(batch, len(tokens), dtype=torch.bool, pin_memory=on_gpu)
+        self._sent: Any = torch.cuda.Event() if on_gpu else None
+        """After the rows' way to the device; they are not written again before."""
 
     def restart(self, batch: int) -> None:
         """All at state 0."""
@@ -45,6 +46,12 @@ class HostMasks(CompiledMasks):
         newest, self._newest = self._newest, None
         if newest is not None:
             super().take(newest.cpu())
+        if self._sent is not None:
+            # Tokens that were chosen by the rows have come back by now, but not across a restart of late masks.
+            self._sent.synchronize()
         rows = self._gathered[: len(self._states)]
         torch.index_select(self._allowed, 0, self._states, out=rows)
-        return rows.to(self._device, non_blocking=True)
+        mask = rows.to(self._device, non_blocking=True)
+        if self._sent is not None:
+            self._sent.record()
+        return mask

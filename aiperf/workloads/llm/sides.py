@@ -26,7 +26,7 @@ from aiperf.workloads.shared.seeded import own_seed, torch_dtype
 _CONTEXT = 64
 """Tokens that a sequence beside the prefill has already."""
 _SHOWN = 64 << 20
-"""Bytes of a cache above which only its last layer, which hangs on all others, is among the outputs."""
+"""Bytes of a cache above which its last layer, which hangs on all others, and of the others some tokens are outputs."""
 _RANKS = 2
 """Workers between which a resharded context was split."""
 _CAPTURED = 4
@@ -104,7 +104,10 @@ class Generation:
         for number, group in enumerate(self.groups):
             if isinstance(group.cache, caches.Contiguous):
                 kv = group.cache.kv
-                made[f"kv_{number}"] = kv if kv.nbytes <= _SHOWN else kv[:, -1:]
+                every = -(-kv.nbytes // _SHOWN)
+                made[f"kv_{number}"] = kv if every == 1 else kv[:, -1:]
+                if every > 1:
+                    made[f"layers_{number}"] = kv[:, :-1, :, :, ::every]
         return made
 
     def _draw_texts(self, seed: int) -> None:
@@ -167,7 +170,7 @@ class Generation:
         elif beside is not None and self.asked.decoding_in == "same_pass":
             logits = beside.prefill_beside(prompts, group.cache, chunk=chunk)
         else:
-            between = None if beside is None else beside.round
+            between = generate.nothing if beside is None else beside.round
             logits = generate.prefill(self.model, prompts, group.cache, chunk=chunk, between=between)
         group.first = generate.choose(logits)[0]
         self.times.first()

@@ -33,7 +33,7 @@ def pruned(task: models.Task, *, share: float, removed: bool) -> models.Task:
     if not 0 < share < 1:
         raise ValueError(f"prune is {share}; it must lie between 0 and 1")
     if any(isinstance(part, models.Mixture) for part in task.module.modules()):
-        raise ValueError("prune knows no mixture of experts")
+        raise ValueError("prune does not support mixtures of experts")
     words = isinstance(task.module, models.Transformer)
     with torch.no_grad():
         cuts = _cuts_of_blocks(task.module, share) if words else _cuts_of_chain(task.module, share)

@@ -171,7 +171,7 @@ def p2p(ctx: Context, *, size: Size = 268435456) -> Workload:
     here = device.index or 0
     there = (here + 1) % max(1, torch.cuda.device_count())
     if here == there:
-        raise SkipSide("one GPU is visible, a peer copy needs two")
+        raise SkipSide("a peer copy needs two GPUs, but only one is visible")
     if not torch.cuda.can_device_access_peer(here, there):
         raise SkipSide(f"GPU {here} has no peer access to GPU {there}")
     source = _random(ctx, size, stream=0, device=f"cuda:{here}")

@@ -20,7 +20,7 @@ _LATE_SHARE = 0.05
 _FEWEST_LATE = 2
 _CACHE_MARGIN = 0.1
 """What else may be alike: what a template puts before every prompt, where its length is not known."""
-_FLUSH = "flush it, or start it anew for each launch"
+_FLUSH = "flush it, or restart the server for each launch"
 
 
 def faults(
@@ -43,13 +43,13 @@ def faults(
     busy = max((sent.cpu_share or 0.0 for _, sent in played), default=0.0)
     if busy > _CLIENT_BUSY:
         found["client_busy"] = (
-            f"the client used {100 * busy:.0f} % of a CPU ({100 * _CLIENT_BUSY:.0f} % at most): it measured itself"
+            f"the client used {100 * busy:.0f} % of a CPU (limit {100 * _CLIENT_BUSY:.0f} %): times include its delays"
         )
     found |= _tokens(requests)
     if found_cached is not None and found_cached > at_most + _CACHE_MARGIN:
         found["prefix_cache"] = (
             f"prefix cache differs: the server had {100 * found_cached:.0f} % of the prompts' tokens in its prefix "
-            f"cache, and after a flush it can have {100 * at_most:.0f} %; {_FLUSH}"
+            f"cache, but after a flush it can have at most {100 * at_most:.0f} %; {_FLUSH}"
         )
     if found_cached is None and probe is not None:
         found |= _probed(probe)
@@ -66,8 +66,8 @@ def foreign_faults(
     found = {"foreign_client": _client_words(client, counted_from), **_sending(played, requests), **_tokens(requests)}
     if found_cached is not None and found_cached > _CACHE_MARGIN:
         found["cache_unknown"] = (
-            f"the server had {100 * found_cached:.0f} % of the prompts' tokens in its prefix cache, and which prompts "
-            f"{client} sent is not known: give it another {{seed}} each turn"
+            f"the server had {100 * found_cached:.0f} % of the prompts' tokens in its prefix cache, and the prompts of "
+            f"{client} are unknown: give it a different {{seed}} each turn"
         )
     if found_cached is None and probe is not None:
         found |= _probed(probe)
@@ -75,10 +75,10 @@ def foreign_faults(
 
 
 def _client_words(client: str, counted_from: str) -> str:
-    waits = " (what waited in the client is not in them)" if counted_from == "sending" else ""
+    waits = " (without waiting in the client)" if counted_from == "sending" else ""
     return (
-        f"requests and times are those of {client}, from {counted_from} on{waits}; whether it sent the same to both "
-        "sides is not checked"
+        f"requests and times are those of {client}, counted from {counted_from}{waits}; it is not checked whether it "
+        "sent the same to both sides"
     )
 
 
@@ -88,7 +88,7 @@ def _tokens(requests: Sequence[Request]) -> dict[str, str]:
     asked, got = sum(r.asked_tokens for r in whole), sum(r.tokens for r in whole)
     if not whole or abs(got / asked - 1) <= _TOKENS_OFF:
         return {}
-    said = f"{got} tokens came for {asked} that were asked for (10 % off at most); have it ignore the end token"
+    said = f"the server returned {got} tokens for {asked} requested (tolerance 10 %); make it ignore the end token"
     return {"token_count": said}
 
 
@@ -98,7 +98,7 @@ def _probed(probe: CacheProbe) -> dict[str, str]:
         return {"prefix_cache": said}
     if probe.found == "unseen":
         said = (
-            "whether the prefix cache was empty cannot be seen: the server does not count what it had in it, and "
+            "whether the prefix cache was empty is unknown: the server does not count what it had in it, and "
             f"{probe.summary()}"
         )
         return {"cache_unknown": said}
@@ -128,13 +128,13 @@ def _sending(played: Played, requests: Sequence[Request]) -> dict[str, str]:
     ):
         rate = sum(len(s.arrivals) - 1 for s, _ in played)
         found["rate_off"] = (
-            f"requests were sent at {rate / max(took, 1e-9):.3g}/s and not at {rate / planned:.3g}/s (2 % off at most)"
+            f"requests were sent at {rate / max(took, 1e-9):.3g}/s instead of {rate / planned:.3g}/s (tolerance 2 %)"
         )
     late = [lateness(request) for request in requests if lateness(request) > _LATE_S]
     if len(late) > max(_FEWEST_LATE, _LATE_SHARE * len(requests)):
         found["sent_late"] = (
-            f"{len(late)} of {len(requests)} requests were sent more than {1000 * _LATE_S:.0f} ms after their time, "
-            f"the latest {1000 * max(late):.0f} ms: the client needs a CPU of its own"
+            f"{len(late)} of {len(requests)} requests were sent more than {1000 * _LATE_S:.0f} ms late, "
+            f"the latest by {1000 * max(late):.0f} ms: give the client its own CPU"
         )
     return found
 

@@ -95,7 +95,7 @@ def node_of_gpu(device: int) -> int:
 def choose(where: str, near: int, known: dict[int, set[int]]) -> tuple[int, set[int]]:
     """The node to work on and its CPUs. Raises SkipSide where there is no choice."""
     if len(known) < 2:
-        raise SkipSide(f"local and remote memory need two NUMA nodes with CPUs, this host has {len(known)}")
+        raise SkipSide(f"local and remote memory need two NUMA nodes with CPUs, but this host has {len(known)}")
     if near not in known:
         raise SkipSide(f"NUMA node {near}, where the GPU is, has no CPUs")
     node = near if where == "local" else min(n for n in known if n != near)

@@ -134,7 +134,7 @@ def request(
         raise ValueError("process: new is about a server that was not there before; it cannot be warm")
     warm_ups = _WARM_UPS if warm_up == "common_shapes" else 0
     if compiled != "none" and context.device != "cpu":
-        raise SkipSide("servers with compiled code are made for the CPU only")
+        raise SkipSide("servers with compiled code are supported only on the CPU")
     numbers = [torch.get_num_threads(), context.seed, batch, seq, warm_ups]
     client = _Client([*map(str, numbers), model, context.device, compiled], context.scratch)
     try:

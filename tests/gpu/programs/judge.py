@@ -11,8 +11,8 @@ from typing import Any
 
 FOLDER = Path(sys.argv[1])
 BAD = {
-    "too-large": "cudaLaunchCooperativeKernel gave error",
-    "illegal": "gave error 700 (illegal address)",
+    "too-large": "cudaLaunchCooperativeKernel returned error",
+    "illegal": "returned error 700 (illegal address)",
     "unfinished": "lasted 0",
     "quick-exit": "ended by a signal or by _exit",
     "no-kernel": "launched no kernel",
