@@ -273,7 +273,6 @@ class _Session:
             clock=self._case.measure.clock,
             on_gpu=bool(self._case.needs.gpus),
             wall_too=self._case.measure.clock == "device" and not single,
-            plain=not single and self._case.measure.clock == "wall" and self._case.measure.cache == "hot",
             mark=self._where.mark,
             spent=self._spent,
             after_audit=self._evidence.audited,

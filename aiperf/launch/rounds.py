@@ -41,8 +41,6 @@ _CALM, _CALMEST = 0.03, 0.25
 turns, those with the shortest waits, that are looked at even where they waited longer."""
 _LITTLE_HIDDEN = 0.1
 """Share of these turns that hide less than the one that stands for the side."""
-_REENTRY, _ASIDE_S = 1.5, 0.2e-3
-"""Times a timed iteration that one of a re-entry may take, and seconds of all else beside the readings of a turn."""
 _SEEN_AGAIN, _MOST_FRESH = 12, 12
 """Single iterations on known and on new inputs in a pair, at most."""
 _FEWEST_FRESH = 3
@@ -165,7 +163,6 @@ def play_rounds(
     clock: str,
     on_gpu: bool,
     wall_too: bool,
-    plain: bool = False,
     mark: Callable[[str | None], None],
     spent: Spent,
     after_audit: Callable[[Gang, str, Sequence[AuditReply]], None] = lambda gang, side, replies: None,
@@ -173,8 +170,8 @@ def play_rounds(
 ) -> Played:
     """Measure every side in alternating rounds; audits, and single iterations on inputs of the seeds ``fresh``, fall on
     rounds that the workload cannot foresee. ``turn_of``: what has stopped sides before the rounds; new otherwise.
-    ``plain``: beside its readings a turn has nothing but re-entry, by the wall clock. ``after_audit`` is given the
-    replies to each audit before the sides go on.
+
+    ``after_audit`` is given the replies to each audit before the sides go on.
     """
     rounds = round_count(turns, settings, clock=clock, on_gpu=on_gpu)
     draw = random.Random(f"{seed}-rounds")
@@ -191,7 +188,7 @@ def play_rounds(
             turn_of.begins(side)
             mark(side)
             with spent.on("rounds"):
-                _turn(played, gangs[side], side, index, turns[side], settings, wall_too, plain=plain)
+                _turn(played, gangs[side], side, index, turns[side], settings, wall_too, clock=clock)
             mark(None)
             done[side] += steps[side]
             if index == probed:  # before the audits: what they leave is a sign
@@ -261,7 +258,7 @@ def _turn(
     settings: Settings,
     wall_too: bool,
     *,
-    plain: bool,
+    clock: str,
 ) -> None:
     request = TurnRequest(side, turn.reentry, turn.samples, turn.iterations, wall_too)
     here = sending = 0.0
@@ -276,7 +273,8 @@ def _turn(
     # Where others have the CPUs, this process and the side's wait for them. What the side waits while it reads its
     # clock is in its readings already; what this process waits once its request is out, the side works meanwhile.
     here, there = queued_s("thread-self") - here, gang.queued_s() - there
-    beside = [_beside(reply, turn, there) if plain else reply.other_s for reply in replies]
+    # A wall clock never repeats a reading: a side that says so has moved time out of its readings.
+    beside = [reply.other_s + (reply.repeated_s if clock == "device" else 0.0) for reply in replies]
     accounted = max(sum(r.wall) + (r.wall_block or 0.0) + b for r, b in zip(replies, beside, strict=True))
     there = max(0.0, there - min(reply.queued_s for reply in replies))
     hidden = lasted - max(sending, accounted + there) - here
@@ -300,15 +298,6 @@ def _turn(
     own = played.values.setdefault(side, {})
     for name, value in replies[0].values.items():
         own[name] = (*own.get(name, ()), value)
-
-
-def _beside(reply: TurnReply, turn: TurnPlan, waited_s: float) -> float:
-    """Seconds of a turn beside its readings, as its side says: no more than re-entry can take and than the process has
-    waited for a CPU, where it has nothing else to do there. So nobody moves time there that was in a reading."""
-    if reply.latencies or reply.values:
-        return reply.other_s
-    step = sum(reply.wall) / max(1, turn.samples * turn.iterations)
-    return min(reply.other_s, _REENTRY * turn.reentry * step + min(reply.queued_s, waited_s) + _ASIDE_S)
 
 
 def _audit(gang: Gang, side: str, audit: Audit, lead: int, settings: Settings) -> list[AuditReply]:

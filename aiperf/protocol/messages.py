@@ -185,10 +185,10 @@ class TurnReply(WorkerReply):
     """Wall time of one more sample, the stream not held back; None where not asked for."""
     latencies: dict[str, tuple[float, ...]] = field(default_factory=dict)
     """``LatencySeries`` -> seconds of the units of work that ended in the turn."""
-    values: dict[str, float] = field(default_factory=dict)
-    """Metric of the workload -> its value over the turn."""
+    values: dict[str, float] = field(default_factory=dict)  # metric of the workload -> its value over the turn
     other_s: float = 0.0
-    """Wall time of the turn in re-entry, preparation, repeated readings and the collection of latencies."""
+    """Wall time of the turn in re-entry, preparation and the collection of latencies."""
+    repeated_s: float = 0.0  # of readings that were taken again with a longer hold; a wall clock takes none again
     queued_s: float = 0.0  # of all of these, ready to run but without a core
 
     def fault(self, request: TurnRequest) -> str:
@@ -197,8 +197,8 @@ class TurnReply(WorkerReply):
             return f"latencies of {unknown[0]}"
         if not len(self.wall) == len(self.device) == request.samples:
             return f"{len(self.wall)} and {len(self.device)} times for {request.samples} samples"
-        seconds = (s for s in (*self.wall, *self.device, self.wall_block, self.other_s, self.queued_s) if s is not None)
-        return next((f"a time of {s} s" for s in seconds if not 0 <= s < math.inf), "")
+        times = (*self.wall, *self.device, self.wall_block, self.other_s, self.repeated_s, self.queued_s)
+        return next((f"a time of {s} s" for s in times if s is not None and not 0 <= s < math.inf), "")
 
 
 @dataclass(frozen=True, kw_only=True)

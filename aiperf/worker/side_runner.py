@@ -115,7 +115,7 @@ class SideRunner:
         queued = queued_so_far()
         with self._ranges.side(self.request.side), quiet_interpreter():
             before = used_so_far()
-            self._other_s = -self.clock.repeated_s
+            self._other_s, repeated_s = 0.0, self.clock.repeated_s
             with self._ranges.phase("reentry"), self._beside_readings():
                 for _ in range(request.reentry):
                     self._untimed()
@@ -138,7 +138,8 @@ class SideRunner:
             wall_block=block,
             latencies=latencies,
             values=values,
-            other_s=self._other_s + self.clock.repeated_s,
+            other_s=self._other_s,
+            repeated_s=self.clock.repeated_s - repeated_s,
             queued_s=queued_so_far() - queued,
         )
 
@@ -284,7 +285,8 @@ class SideRunner:
             row = messages.WideReply()
             with suppress(LazyOutput):  # which an audit has found
                 found = UnannouncedAnswer()
-                if self._alone:  # first: any call of the side is one that it may wait for
+                # First: any call of the side is one that it may wait for. Copies would count in a peak of memory.
+                if self._alone and self.request.measure.metric != "peak_memory":
                     found = unannounced(
                         self._audited(), self.auditor.redraw, request.seed, step, seconds=request.seconds
                     )

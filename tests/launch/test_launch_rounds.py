@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from aiperf.launch import rounds
 from aiperf.launch.phase_seconds import Spent
 from aiperf.launch.rounds import (
     Played,
@@ -55,10 +54,11 @@ class Answers:
         lazy: bool = False,
         latencies: bool = False,
         queues: tuple[float, float] = (0.0, 0.0),
+        repeated_s: float = 0.0,
     ) -> None:
         """``queues``: seconds that it waits for a CPU in each turn, and how many of them in its readings."""
         self._log, self._ranks, self._device, self._lazy, self._latencies = log, ranks, device, lazy, latencies
-        self._queues = queues
+        self._queues, self._repeated_s = queues, repeated_s
         self.heard: Callable[[str], object] = lambda side: None
 
     @property
@@ -98,14 +98,14 @@ class Answers:
         latencies = {"ttft": (0.25 + rank,) * 2, "queue": (0.125,)} if self._latencies else {}
         return TurnReply(
             wall=wall, device=device, wall_block=block, latencies=latencies, values={"goodput": 5.0 + rank},
-            queued_s=self._queues[1],
+            queued_s=self._queues[1], repeated_s=self._repeated_s,
         )  # fmt: skip
 
 
 def play(
     *, seed: int = 1, order: tuple[str, ...] = ("after", "before"), audits: int = 3, wall_too: bool = False,
     seconds: float = 0.05, on_gpu: bool = False, marks: list[str | None] | None = None, turn: TurnPlan | None = None,
-    **kind: Any,
+    clock: str = "wall", **kind: Any,
 ) -> tuple[Played, list[Asked]]:  # fmt: skip
     log: list[Asked] = []
     gang = Answers(log, **kind)
@@ -113,7 +113,7 @@ def play(
     played = play_rounds(
         dict.fromkeys(order, gang), dict.fromkeys(order, turn), order,
         plan_audits(audits, f"{seed}", pair=0, single=False), fresh=(1, 1, 2),
-        seed=seed, settings=SETTINGS, clock="wall", on_gpu=on_gpu, wall_too=wall_too, spent=Spent(),
+        seed=seed, settings=SETTINGS, clock=clock, on_gpu=on_gpu, wall_too=wall_too, spent=Spent(),
         mark=(marks if marks is not None else []).append,
     )  # type: ignore[arg-type]  # fmt: skip
     return played, log
@@ -424,21 +424,10 @@ def test_no_side_meets_the_new_inputs_of_another_and_all_meet_those_that_are_kno
     assert asked == {side: own_seeds((1, 1, 2), side) for side in ("before", "after")}
 
 
-@pytest.mark.parametrize(
-    ("given", "beside"),
-    [
-        pytest.param({"other_s": 0.3}, 0.3, id="less than re-entry can take"),
-        pytest.param({"other_s": 0.9}, 0.3002, id="half as much again as two steps"),
-        pytest.param({"other_s": 0.9, "queued_s": 0.2}, 0.4002, id="and what it waited, as this process saw it"),
-        pytest.param({"other_s": 0.9, "queued_s": 0.05}, 0.3502, id="or as it says, where that is less"),
-        pytest.param({"other_s": 0.9, "values": {"rate": 1.0}}, 0.9, id="figures of its own take their time"),
-        pytest.param({"other_s": 0.9, "latencies": {"latency": (1.0,)}}, 0.9, id="so do latencies"),
-    ],
-)
-def test_beside_its_readings_a_side_has_no_more_time_than_re_entry_takes(given: Any, beside: float) -> None:
-    reply = TurnReply(wall=(1.0, 1.0), device=(None, None), wall_block=None, **given)
-    turn = TurnPlan(reentry=2, samples=2, iterations=10, seconds=2.2)
-    assert rounds._beside(reply, turn, 0.1) == pytest.approx(beside)
+@pytest.mark.parametrize(("clock", "accounted"), [("wall", 6.0), ("device", 8.0)])
+def test_only_a_clock_that_repeats_readings_has_time_of_repeated_ones(clock: str, accounted: float) -> None:
+    played, _ = play(clock=clock, repeated_s=2.0)
+    assert played.turns["after"][3].hidden_s == pytest.approx(-accounted, abs=0.1)
 
 
 def test_of_ranks_that_begin_apart_the_last_to_begin_says_how_long_an_iteration_takes() -> None:

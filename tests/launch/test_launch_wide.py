@@ -99,7 +99,7 @@ def test_answers_to_inputs_varied_otherwise_or_on_one_side_alone_are_not_compare
 
 
 def silent(still=0, *, known=WANT, new=WANT[::-1], read=(), inputs="x", digests=None):
-    answer = UnannouncedAnswer(inputs, 12, {}, {"out": still}, {"out": known}, {"out": new}, digests or {}, read)
+    answer = UnannouncedAnswer(inputs, 12, {"out": 0}, {"out": still}, {"out": known}, {"out": new}, digests or {}, read)
     return WideReply(unannounced=answer)
 
 
@@ -122,6 +122,14 @@ def test_an_output_that_hardly_moves_on_the_other_side_accuses_nobody():
     assert unannounced(silent(known=(), new=()), silent(12)) == []
 
 
+def test_of_sides_that_differ_by_design_few_numbers_and_whole_ones_may_stay_as_they_are():
+    named, few = Check("named", name="close"), {"known": WANT[:15], "new": WANT[-15:]}
+    assert len(unannounced(silent(**few), silent(12, **few))) == 1
+    assert unannounced(silent(**few), silent(12, **few), named) == []
+    whole = {"known": (), "new": (), "digests": {"out": ("a", "b")}}
+    assert unannounced(silent(**whole), silent(12, **whole), named) == []
+
+
 @pytest.mark.parametrize(("digests", "found"), [(("a", "b"), 1), (("a", "a"), 0)])
 def test_of_whole_numbers_any_change_is_one(digests, found):
     other = {"known": (), "new": (), "digests": {"out": digests}}
@@ -141,3 +149,5 @@ def test_an_output_that_is_finished_when_it_is_asked_for_accuses_where_the_other
     ((place, fault),) = unannounced(silent(), silent(read=("out",)))
     assert (place, fault) == (1, "after: outputs() changed out: it finishes work of the step")
     assert unannounced(silent(read=("out",)), silent(read=("out",))) == []
+    elsewhere = WideReply(unannounced=UnannouncedAnswer("x", 1, known={"out": WANT}, new={"out": WANT[::-1]}))
+    assert unannounced(elsewhere, silent(read=("out",))) == []
