@@ -24,7 +24,7 @@ _TIMES = 2
 """Times the time that is given, which those after that may take: enough for all of them on a calm host."""
 _SHORT = 8
 """Steps that must fit the time, or the answer is looked at once only."""
-_MOST = 32 << 20
+_MOST = 16 << 20
 """Bytes of inputs and outputs: copies of larger ones would count in the peak memory of a side, and take long to see."""
 _FEW = 16
 """Elements of an output of a step with state: fewer of them may by chance become what they were overwritten with."""

@@ -91,7 +91,7 @@ def test_steps_that_nothing_announced_and_left_an_output_as_it_was_fail_a_check_
     assert (found.kind, found.sides, found.passed) == ("left_out", ("after",), False)
     assert found.detail == "after: 2 of 12 unannounced steps left out as it was before the step"
     wide["before"] = [WideReply(unannounced=UnannouncedAnswer("", 12, read=("out",)))]
-    wide["after"] = [WideReply(unannounced=UnannouncedAnswer("", 12))]
+    wide["after"] = [WideReply(unannounced=UnannouncedAnswer("", 12, left={"out": 0}))]
     (found,) = unequal(case, runs, wide)
     assert (found.kind, found.sides) == ("left_out", ("before",))
 

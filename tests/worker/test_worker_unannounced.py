@@ -176,7 +176,7 @@ def test_few_numbers_of_steps_with_state_and_whole_ones_are_not_overwritten(size
 
 
 def test_large_outputs_are_left_alone(x):
-    large = np.empty((32 << 20) + 1, np.int8)
+    large = np.empty((16 << 20) + 1, np.int8)
     given = workload(lambda: large.fill(3), lambda: {"out": large}, x)
     assert asked(given) == UnannouncedAnswer()
 
