@@ -55,9 +55,10 @@ def unannounced(
         step()
         held = _outputs(workload, given)
     in_place = held.keys() == first.keys() and all(arrays.same_memory(held[name], first[name]) for name in held)
-    if not in_place and swap is None:
+    marked = {name for name in held if in_place and _may_be_marked(workload, held[name])}
+    if not marked and swap is None:
         return UnannouncedAnswer()
-    row = _Row(held if in_place else {}, swap, {n for n in held if _may_be_marked(workload, held[n])})
+    row = _Row(held if in_place else {}, swap, marked)
     try:
         with suppress(Exception):
             if in_place:
