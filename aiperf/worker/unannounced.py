@@ -130,8 +130,8 @@ class _Row:
         self.new, self.digests = contents.some_of(outputs, seed), _whole_numbers(outputs)
 
     def asked(self, outputs: Mapping[str, Any]) -> None:
-        """What lay otherwise before ``outputs()`` was called. Of outputs that may not be overwritten, which it may gather
-        each time, nothing is said then."""
+        """What lay otherwise before ``outputs()`` was called. Of outputs that may not be overwritten nothing is said
+        then: it may gather them each time."""
         lay = ((n, array) for n, array in self.held.items() if arrays.same_memory(outputs.get(n), array))
         changed = [name for name, array in lay if arrays.digest(array) != self.last[name]]
         self.read = tuple(name for name in changed if name in self.left)

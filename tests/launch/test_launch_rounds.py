@@ -105,9 +105,9 @@ class Answers:
 def play(
     *, seed: int = 1, order: tuple[str, ...] = ("after", "before"), audits: int = 3, wall_too: bool = False,
     seconds: float = 0.05, on_gpu: bool = False, marks: list[str | None] | None = None, turn: TurnPlan | None = None,
-    clock: str = "wall", **kind: Any,
+    **kind: Any,
 ) -> tuple[Played, list[Asked]]:  # fmt: skip
-    log: list[Asked] = []
+    clock, log = kind.pop("clock", "wall"), list[Asked]()
     gang = Answers(log, **kind)
     turn = turn or TurnPlan(reentry=4, samples=3, iterations=7, seconds=seconds)
     played = play_rounds(

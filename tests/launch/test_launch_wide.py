@@ -99,7 +99,9 @@ def test_answers_to_inputs_varied_otherwise_or_on_one_side_alone_are_not_compare
 
 
 def silent(still=0, *, known=WANT, new=WANT[::-1], read=(), inputs="x", digests=None):
-    answer = UnannouncedAnswer(inputs, 12, {"out": 0}, {"out": still}, {"out": known}, {"out": new}, digests or {}, read)
+    answer = UnannouncedAnswer(
+        inputs, 12, {"out": 0}, {"out": still}, {"out": known}, {"out": new}, digests or {}, read
+    )
     return WideReply(unannounced=answer)
 
 
