@@ -67,7 +67,7 @@ class SideRunner:
         self._peak_gpu_bytes: int | None = None
         self._rehearsal_bytes = 0
         self._usage = Usage()
-        self._other_s = 0.0
+        self._other_s, self._step_s = 0.0, math.inf
         """Wall time since the turn began that is neither in a reading nor between two of them."""
 
     @property
@@ -128,6 +128,7 @@ class SideRunner:
                     with self._beside_readings():
                         read_latencies(self.workload)
                 block = self._wall_block(request.iterations) if request.wall_too else None
+            self._step_s = sum(map(_seconds, taken)) / max(1, request.samples * request.iterations)
             steps = request.reentry + request.iterations * (request.samples + request.wall_too)
             self._usage.add(before, used_so_far(), iterations=steps)
         with self._beside_readings():
@@ -259,11 +260,11 @@ class SideRunner:
             # The same on every side from here on, and what it made of them: who takes another's result finds it.
             if swap is not None:
                 swap.write(new=False)
+                self._untimed()
+                self.clock.settle()
+                steps += 1
             else:
                 self.auditor.redraw(known)
-            self._untimed()
-            self.clock.settle()
-            steps += 1
             read_latencies(self.workload)
         steps += len(taken[True]) + len(taken[False]) + len(cold)
         return messages.FreshReply(fresh=tuple(taken[True]), again=tuple(taken[False]), cold=tuple(cold), steps=steps)
@@ -286,7 +287,8 @@ class SideRunner:
             with suppress(LazyOutput):  # which an audit has found
                 found = UnannouncedAnswer()
                 # First: any call of the side is one that it may wait for. Copies would count in a peak of memory.
-                if self._alone and self.request.measure.metric != "peak_memory":
+                brief = self._step_s <= request.seconds
+                if self._alone and brief and self.request.measure.metric != "peak_memory":
                     found = unannounced(
                         self._audited(), self.auditor.redraw, request.seed, step, seconds=request.seconds
                     )
