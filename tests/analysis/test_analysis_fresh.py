@@ -281,7 +281,7 @@ def test_audits_of_long_steps_show_who_is_fast_on_known_inputs_alone(plain: floa
     [
         pytest.param(long_steps(0.6, 0.6), id="as fast in audits"),
         pytest.param(long_steps(0.74, 0.6), id="a quarter slower, but most of the advantage is left"),
-        pytest.param(long_steps(0.99, 0.9), id="a loss below 15 %"),
+        pytest.param(long_steps(0.99, 0.9, noise=0.001), id="a loss below 15 %"),
         pytest.param(long_steps(1.0, 0.6, count=3), id="three pairs"),
         pytest.param(long_steps(1.0, 0.6, step=0.03), id="a step below 20 ms"),
     ],
