@@ -214,12 +214,13 @@ class Auditor:
         )
 
     def _unmoved(self) -> tuple[str, ...]:
-        """Outputs with elements that every audit left the same, where it met other inputs."""
+        """Outputs with elements that every audit left the same, where it met other inputs and no output changed."""
         claims = [snapshot.claims.outputs for snapshot in self.snapshots]
         if len(claims) < len(self._drawn) or self._varied or all(d == self._drawn[0] for d in self._drawn):
             return ()
-        names = (name for name, output in claims[0].items() if math.prod(output.shape))
-        return tuple(n for n in names if len({each[n].digest if n in each else "" for each in claims}) == 1)
+        names = [name for name, output in claims[0].items() if math.prod(output.shape)]
+        same = all(len({each[n].digest if n in each else "" for each in claims}) == 1 for n in names)
+        return tuple(names) if same else ()
 
     def _poison(self) -> None:
         if self._workload.poison:

@@ -477,16 +477,17 @@ def test_a_wide_draw_hands_over_equal_elements_of_equal_answers_and_how_much_its
     assert abs(x).max() < 8
 
 
-def test_coverage_names_outputs_that_came_out_the_same_whatever_the_inputs(x):
+def test_coverage_names_outputs_that_came_out_the_same_whatever_the_inputs_if_none_changed(x):
     out, fine, none = np.empty_like(x), np.empty(1, bool), np.empty(0)
 
     def step():
         np.tanh(x, out=out)
         fine[0] = True
 
-    both = workload(step, lambda: {"out": out, "fine": fine, "none": none}, x)
-    assert covered(both).unmoved == ("fine",)
-    assert covered(both, seeds=(5,)).unmoved == ()
+    alone = workload(step, lambda: {"fine": fine, "none": none}, x)
+    assert covered(alone).unmoved == ("fine",)
+    assert covered(alone, seeds=(5,)).unmoved == ()
+    assert covered(workload(step, lambda: {"out": out, "fine": fine}, x)).unmoved == ()
     mask = np.array([True, False])
     assert covered(workload(step, lambda: {"fine": fine}, mask)).unmoved == ()
 
