@@ -42,6 +42,9 @@ BATCH_DOUBTED = 0.8
 """Of the advantage, that strict mode refuses without a reason. Three cases of the reference runs have the note; one of
 them would be refused, linear-gelu-dropout-vs-fused[n=524288], which loses 0.82."""
 
+LONG_S, FEWEST_AUDITED, LEAST_AUDITED = 20e-3, 4, 0.15
+"""Steps so long that caches which are cold after a redraw hardly lengthen them, pairs that must hold an audit of one
+step, and the loss in it that says something: there single iterations on new inputs are few, or none."""
 FEWEST_ROUNDS, LEAST_SINCE_START = 3, math.log(2)
 """Pairs whose rounds say something, and the loss from the first round on that does. Honest sides whose schedules are
 drawn anew lost 0.31 of an advantage at most, looked at 1,552 times in the reference runs."""
@@ -73,14 +76,14 @@ class _Both:
 def fresh_note(pairs: Sequence[Pair], case: Case, side: str) -> Note | None:
     """The finding that ``side`` or the base loses at least half of its advantage over the other on inputs that it has
     not met before, be it in single iterations or in the rounds after an audit; None where neither does, or where too
-    little was timed to say so. Of ranks nothing is said, as in ``audited.reuse_note``."""
-    if any(each.ranks > 1 for each in case.sides):
-        return None
+    little was timed to say so. Of ranks only single iterations say something, and on GPUs they do not."""
+    gang = any(each.ranks > 1 for each in case.sides)
     base, used = case.sides[0].name, valid(pairs)
-    if base == side or not used or case.is_command:
+    if base == side or not used or case.is_command or (gang and case.needs.gpus):
         return None
     looks: list[tuple[_Look, int, float]] = [(_singles, FEWEST_PAIRS, LEAST_LOSS)]
-    if field := reading(used, case, metric=DEFAULT_METRIC).field:
+    field = "" if gang else reading(used, case, metric=DEFAULT_METRIC).field
+    if field:
         looks += [
             (partial(_around_audits, field), FEWEST_ROUNDS, LEAST_LOSS),
             (partial(_since_start, field), FEWEST_ROUNDS, LEAST_SINCE_START),
@@ -89,7 +92,10 @@ def fresh_note(pairs: Sequence[Pair], case: Case, side: str) -> Note | None:
         theirs, mine = (_side(used, name, look, fewest) for name in (base, side))
         if mine and theirs and (note := _loss(mine, theirs, side, least) or _loss(theirs, mine, base, least)):
             return note
-    return None
+    mine, theirs = (_audited_steps(used, name, field) for name in (side, base)) if field else (None, None)
+    if not mine or not theirs:
+        return None
+    return _loss(mine, theirs, side, LEAST_AUDITED) or _loss(theirs, mine, base, LEAST_AUDITED)
 
 
 _Look = Callable[[Pair, str], tuple[Sequence[float], Sequence[float]]]
@@ -116,6 +122,24 @@ def _since_start(field: str, pair: Pair, side: str) -> tuple[Sequence[float], Se
     first = min(_audited(pair, side), default=math.inf)
     later = [s for s in counted(pair, side, field) if s.round > first]
     return per_iteration(later, field), per_iteration([s for s in counted(pair, side, field) if s.round == 0], field)
+
+
+def _audited_steps(pairs: Sequence[Pair], name: str, field: str) -> _Both | None:
+    """Audits of one long step, which each meet new inputs, as single iterations, against those that are timed. None of
+    short steps, and where few pairs have such."""
+    logs = []
+    for pair in pairs:
+        audits = [s for s in pair.samples if s.side == name and s.audit and s.iterations == 1 and getattr(s, field)]
+        plain = _logs(per_iteration(counted(pair, name, field), field))
+        if (single := _logs(per_iteration(audits, field))) and plain:
+            logs.append((min(single), statistics.median(plain)))
+    if len(logs) < FEWEST_AUDITED:
+        return None
+    fresh, again = (statistics.median(column) for column in zip(*logs, strict=True))
+    by_pair = [single - plain for single, plain in logs]
+    if again < math.log(LONG_S):
+        return None
+    return _Both(fresh, again, _scatter(by_pair), statistics.median(by_pair), _typical(by_pair))
 
 
 def _audited(pair: Pair, side: str) -> set[int]:
@@ -207,6 +231,10 @@ def _error(by_pair: Sequence[float]) -> float:
     in it no more than another, however late it came."""
     if len(by_pair) < SCATTERING_PAIRS:
         return math.inf
+    return _scatter(by_pair)
+
+
+def _scatter(by_pair: Sequence[float]) -> float:
     middle = statistics.median(by_pair)
     deviation = NORMAL * statistics.median(abs(each - middle) for each in by_pair)
     return (1 + 2 * FEW / len(by_pair)) * deviation / math.sqrt(len(by_pair))

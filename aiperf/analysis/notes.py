@@ -123,6 +123,14 @@ def _first_run_slower(v: Mapping[str, Any]) -> str:
     return f"the first run of {v['side']}, which is not measured, {times}: they may reuse its results"
 
 
+def _first_run_files(v: Mapping[str, Any]) -> str:
+    first, later = format_bytes(v["first"]), format_bytes(v["later"])
+    did = f"wrote {first}, but later ones at most {later}"
+    if v["kind"] == "read_chars":
+        did = f"read {first}, but later ones up to {later}"
+    return f"the first run of {v['side']}, which is not measured, {did}: they may reuse its results"
+
+
 def _prints_otherwise(v: Mapping[str, Any]) -> str:
     base, own = (f'"{text}"' if text else "nothing" for text in (v["base"], v["own"]))
     where = f"on line {v['line']}: {base} against {own}" if v["line"] else "far from the beginning"
@@ -258,6 +266,7 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
     ),
     "uneven_runs": _uneven_runs,
     "first_run_slower": _first_run_slower,
+    "first_run_files": _first_run_files,
     "prints_otherwise": _prints_otherwise,
     "work_in_outputs": lambda v: (
         f"outputs() of {v['side']} takes {format_time(v['seconds'])} longer right after a step than when called again "
@@ -287,6 +296,13 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
         f"audits of {_and(v)} used the same {', '.join(v['inputs'])} every time: not redrawn{_because(v)}"
     ),
     "outputs_unpoisoned": lambda v: f"outputs of {_and(v)} are not overwritten before audits{_because(v)}",
+    "outputs_unmoved": lambda v: (
+        f"{', '.join(v['inputs'])} of {_and(v)} were the same in every audit, although inputs changed: no audit "
+        f"shows that they are computed from them{_because(v)}"
+    ),
+    "values_reported": lambda v: (
+        f"{', '.join(v['inputs'])} is as reported by the code of {_and(v)}; nothing checks it{_because(v)}"
+    ),
     "latencies_reported": lambda v: (
         f"latencies are as reported by the code of {_and(v)}; nothing checks them{_because(v)}"
     ),

@@ -21,6 +21,8 @@ _ONE_SIDED, _BEYOND_OTHERS = 1.4, 1.2
 which met the same host."""
 _WALL_TIMES = 3.0
 _LEAST_S, _LEAST_ONE_SIDED_S, _LEAST_WALL_S = 0.02, 0.01, 0.1
+_FEW_CHARS, _CHARS_SHARE = 64, 0.05
+"""Bytes, and their share of what later runs write, by which runs that do the same may differ."""
 _CLUSTER_RUNS, _CLUSTER_SHARE = 2, 0.1
 """The smaller group of runs has at least so many of them: fewer are outliers."""
 
@@ -37,7 +39,8 @@ def program_notes(pairs: Sequence[Pair], case: Case) -> tuple[Note, ...]:
     for name in sides:
         own, others = excess[name], [excess[other] for other in sides if other != name and excess[other]]
         alone = bool(others) and own > _ONE_SIDED and own > _BEYOND_OTHERS * min(others)
-        found.append(_uneven(name, used) or _first_slower(name, used, runs[name], alone=alone))
+        slower = _uneven(name, used) or _first_slower(name, used, runs[name], alone=alone)
+        found.append(slower or _first_files(name, runs[name]))
     return (*(note for note in found if note is not None), *_printed(case, runs), *_unknown(used, case, runs))
 
 
@@ -105,6 +108,21 @@ def _first_slower(side: str, pairs: Sequence[Pair], runs: Sequence[SideRun], *, 
     for kind, once, later, most, least in kinds:
         if later and once > most * median(later) and once - median(later) > least:
             return Note("first_run_slower", {"side": side, "kind": kind, "first_s": once, "later_s": median(later)})
+    return None
+
+
+def _first_files(side: str, runs: Sequence[SideRun]) -> Note | None:
+    """The first run of all wrote what none of the measured ones does, or they all read what it did not."""
+    first = _first_run(runs) or {}
+    for name in ("written_chars", "read_chars"):
+        later = [count for run in runs for count in run.facts.get(name, ())]
+        if not later or name not in first:
+            continue
+        once, fewest, most = max(first[name]), min(later), max(later)
+        wrote = name == "written_chars" and once > most + max(_FEW_CHARS, _CHARS_SHARE * most)
+        read = name == "read_chars" and fewest > once + _FEW_CHARS >= once + most - fewest
+        if wrote or read:
+            return Note("first_run_files", {"side": side, "kind": name, "first": once, "later": most})
     return None
 
 

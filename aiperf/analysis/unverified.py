@@ -48,7 +48,7 @@ def unverified_notes(pairs: Sequence[Pair], case: Case) -> tuple[Note, ...]:
     if sides == [side for side in sides if _returns_nothing(valid(pairs), side)]:
         found["nothing_returned", "", ()] = sides
     for side in sides:
-        for code, reason, inputs in _of_side(valid(pairs), side):
+        for code, reason, inputs in _of_side(valid(pairs), side, case.measure.metric):
             found.setdefault((code, reason, inputs), []).append(side)
     return tuple(_note(*key, sides) for key, sides in found.items())
 
@@ -122,21 +122,29 @@ def _note(code: Any, reason: str, inputs: tuple[str, ...], sides: list[str]) -> 
     return Note(named, {"sides": sides, "reason": reason, **({"inputs": list(inputs)} if inputs else {})})
 
 
-def _of_side(pairs: Sequence[Pair], side: str) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """(code, reason, names of inputs) of what is open on a side in any of the pairs."""
+def _of_side(pairs: Sequence[Pair], side: str, metric: str) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """(code, reason, names of inputs or outputs, or ``metric``) of what is open on a side in any of the pairs."""
     runs = [run for pair in pairs if (run := side_run(pair, side)) is not None]
     if any(run.facts.get("stragglers") for run in runs):
         yield "stragglers", "", ()
     covered = [run.coverage for run in runs if run.coverage is not None]
     if covered:
-        yield from _of_coverage(covered[0], _fixed(covered))
+        able = [set(each.unmoved) for each in covered if each.fixed is not None]
+        unmoved = tuple(name for name in covered[0].unmoved if all(name in each for each in able))
+        yield from _of_coverage(covered[0], _fixed(covered), unmoved)
+        if any(metric in run.values for run in runs):
+            yield "values_reported", covered[0].latency_source, (metric,)
 
 
-def _of_coverage(first: Coverage, fixed: tuple[str, ...]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+def _of_coverage(
+    first: Coverage, fixed: tuple[str, ...], unmoved: tuple[str, ...]
+) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     if first.inputs == "undeclared":
         yield "inputs_undeclared", first.fixed_inputs, ()
     if fixed:
         yield "inputs_fixed", first.fixed_inputs, fixed
+    if unmoved:
+        yield "outputs_unmoved", first.fixed_inputs, unmoved
     if not first.poisoned:
         yield "outputs_unpoisoned", first.kept_outputs, ()
     if first.latencies:

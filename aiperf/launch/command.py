@@ -245,6 +245,8 @@ def _one_trial(side: Side, scene: _Scene, index: int) -> Trial:
         queued_s=run.queued_s,
         io_bytes=run.ended.read_bytes + run.ended.written_bytes,
         gpu=seen.gpu,
+        read_chars=run.child.read_chars,
+        written_chars=run.child.written_chars,
         peak_bytes=run.ended.peak_bytes,
         prepared=bool(side.prepare),
     )

@@ -16,7 +16,7 @@ from aiperf.launch.command_energy import held_back
 from aiperf.launch.environment import pad_bytes
 from aiperf.launch.program import Program
 from aiperf.launch.slicing import SLICE_S
-from aiperf.launch.trial import IO_BYTES, CommandPlan
+from aiperf.launch.trial import IO_BYTES, CommandPlan, Trial
 from aiperf.plan.refs import commit_facts
 from aiperf.records import EnergyReading, Incident, Sample, Side, SideRun
 from aiperf.units import format_time
@@ -92,6 +92,7 @@ def side_run(side: Side, runs: Sequence[Run], plan: CommandPlan, seed: int, ener
             **(held_back(energy, slept_s=held_s, runs=len(runs)) if plan.sliced else {}),
             "environment_pad_bytes": pads,
             **({} if peaks else {"peak_below_bytes": max(run.ended.floor_bytes for run in runs)}),
+            **_chars([run.child for run in runs]),
             "stragglers": sum(run.child.stragglers for run in runs),
             "counted_by": "cgroup" if all(run.child.grouped for run in runs) else "wait4",
             **_trial_facts(side, plan),
@@ -101,6 +102,12 @@ def side_run(side: Side, runs: Sequence[Run], plan: CommandPlan, seed: int, ener
         usage=_usage([run.ended for run in runs]),
         values={name: tuple(run.values[name] for run in runs) for name in runs[0].values},
     )
+
+
+def _chars(runs: Sequence[Trial | Program]) -> dict[str, list[int]]:
+    """Bytes of files and pipes: of the run that read or wrote the fewest, and of that with the most."""
+    found = {name: [getattr(run, name) for run in runs] for name in ("read_chars", "written_chars")}
+    return {name: [min(counts), max(counts)] for name, counts in found.items()}
 
 
 def _usage(ends: Sequence[Ended]) -> dict[str, float]:
@@ -116,7 +123,7 @@ def _trial_facts(side: Side, plan: CommandPlan) -> dict[str, Any]:
     shim = plan.resolved.get(side.name)
     own_s = {"wall_s": first.wall_s - first.queued_s, "cpu_s": first.cpu_s} if first else {}
     return {
-        **({"first_run": {**own_s, "from_disk": first.io_bytes > IO_BYTES}} if first else {}),
+        **({"first_run": {**own_s, "from_disk": first.io_bytes > IO_BYTES, **_chars([first])}} if first else {}),
         **({"slice_s": SLICE_S} if plan.sliced else {}),
         **({"prints_otherwise": asdict(plan.changes[side.name])} if side.name in plan.changes else {}),
         **({"shim": shim.shim, "program": shim.argv[0]} if shim and shim.shim else {}),

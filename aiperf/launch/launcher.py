@@ -243,6 +243,8 @@ class LaunchedProgram:
     def end(self) -> str:
         """Kill what the program left, then take the last of its output and what all of it used; the report's fields."""
         ran, queued = _schedstat(self.pid)
+        # Of files and pipes, by it and by those that it has waited for; a zombie still tells.
+        got, put = (_bytes(f"/proc/{self.pid}/io", name) // 1024 for name in ("rchar:", "wchar:"))
         left = self.sweep()
         _, status, usage = os.wait4(self.pid, 0)
         self.used.add(usage)
@@ -257,7 +259,7 @@ class LaunchedProgram:
         counted = vars(used).items()
         fields = {
             "status": os.waitstatus_to_exitcode(status), "left": left, "group": int(bool(grouped)),
-            "ran": ran, "waited": queued, "queued": queued + sum(self._queued.values()),
+            "ran": ran, "got": got, "put": put, "waited": queued, "queued": queued + sum(self._queued.values()),
             "size": self.out.size, "out": self.out.kept, "tail": len(self.out.tail), "err": len(self.err.tail),
         }  # fmt: skip
         return " ".join(f"{name}={value}" for name, value in (*fields.items(), *counted))

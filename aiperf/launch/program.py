@@ -209,6 +209,8 @@ class Program(GroupLeader):
         """Time that its main thread had a core, from its start to its end."""
         self.queued_s = 0.0
         """Time that its main thread was ready to run but had none."""
+        self.read_chars = self.written_chars = 0
+        """Bytes of files and pipes, its own and of those that it waited for; 0 where the kernel does not say."""
         self.grouped = False
         """Whether what it used was counted by a control group."""
         self.printed = ProgramOutput(b"", b"", 0)
@@ -290,6 +292,7 @@ class Program(GroupLeader):
         self.stderr = self._launcher.data(int(words["err"]))
         self.stragglers = int(words["left"]) if self._sent is None else 0
         self.ran_s, self.queued_s = int(words["ran"]) / 1e9, int(words["waited"]) / 1e9
+        self.read_chars, self.written_chars = int(words["got"]), int(words["put"])
         self.grouped = words["group"] == "1"
         peak = int(words["peak"])
         self.ended = Ended(

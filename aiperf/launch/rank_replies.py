@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from aiperf.host.placement import format_cpus
-from aiperf.launch.wide import varied_fault, wide_fault
+from aiperf.launch.wide import unannounced_fault, varied_fault, wide_fault
 from aiperf.protocol.checking import CompareReply
 from aiperf.protocol.messages import SummaryReply, WideReply
 from aiperf.records import Case, CheckResult, Coverage, Incident, PhaseTime, SideRun
@@ -158,7 +158,15 @@ def unequal(case: Case, runs: Mapping[str, SideRun], wide: Mapping[str, Sequence
             steps = max(reply.steps for reply in replies)
             fault = f"{name}: {left} of {steps} steps in a row left an output as it was before the step"
             yield CheckResult(False, f"{name}, steps in a row", fault, kind="left_out", sides=(name,))
+        quiet = (reply.unannounced for reply in replies)
+        if found := [(count, each.steps, output) for each in quiet for output, count in each.left.items() if count]:
+            fault = "{}: {} of {} unannounced steps left {} as it was before the step".format(name, *found[0])
+            yield CheckResult(False, f"{name}, unannounced steps", fault, kind="left_out", sides=(name,))
     for other in others:
+        given = wide.get(first, ()), wide.get(other, ())
+        for place, fault in unannounced_fault(*given, case.check, names=(first, other)):
+            name = (first, other)[place]
+            yield CheckResult(False, f"{name}, unannounced steps", fault, kind="left_out", sides=(name,))
         # Sides that differ by design may differ in the range of numbers that they bear, too.
         by_design = case.check.kind == "named" or case.check.reason
         fault = (

@@ -131,6 +131,12 @@ def fresh_seeds(secret: str, *, pair: int = 0) -> tuple[int, ...]:
     return (known, *order)
 
 
+def own_seeds(seeds: tuple[int, ...], side: str) -> tuple[int, ...]:
+    """Seeds of new inputs that no other side meets, so that none finds another's results for them; those that it has
+    met are the same of all."""
+    return tuple(s if s == seeds[0] else random.Random(f"{s}-{side}").randrange(1, 2**31) for s in seeds)
+
+
 def round_count(turns: Mapping[str, TurnPlan], settings: Settings, *, clock: str, on_gpu: bool) -> int:
     """Rounds that give every side its measured time, as far as the precision allows; even, so that orders balance.
     Sides that follow a schedule have as many as it has turns."""
@@ -182,12 +188,12 @@ def play_rounds(
             turn_of.begins(side)
             mark(side)
             with spent.on("rounds"):
-                _turn(played, gangs[side], side, index, turns[side], settings, wall_too)
+                _turn(played, gangs[side], side, index, turns[side], settings, wall_too, clock=clock)
             mark(None)
             done[side] += steps[side]
             if index == probed:  # before the audits: what they leave is a sign
                 with spent.on("audits"):
-                    played.fresh[side] = reply = _fresh(gangs[side], side, fresh, settings)
+                    played.fresh[side] = reply = _fresh(gangs[side], side, own_seeds(fresh, side), settings)
                 done[side] += reply.steps
             for audit in audited.get(index, ()):
                 lead = 0 if scheduled else (done[side] + audit.parity) % 2
@@ -244,7 +250,15 @@ class OneAtATime:
 
 
 def _turn(
-    played: Played, gang: Gang, side: str, index: int, turn: TurnPlan, settings: Settings, wall_too: bool
+    played: Played,
+    gang: Gang,
+    side: str,
+    index: int,
+    turn: TurnPlan,
+    settings: Settings,
+    wall_too: bool,
+    *,
+    clock: str,
 ) -> None:
     request = TurnRequest(side, turn.reentry, turn.samples, turn.iterations, wall_too)
     here = sending = 0.0
@@ -259,7 +273,9 @@ def _turn(
     # Where others have the CPUs, this process and the side's wait for them. What the side waits while it reads its
     # clock is in its readings already; what this process waits once its request is out, the side works meanwhile.
     here, there = queued_s("thread-self") - here, gang.queued_s() - there
-    accounted = max(sum(reply.wall) + (reply.wall_block or 0.0) + reply.other_s for reply in replies)
+    # A wall clock never repeats a reading: a side that says so has moved time out of its readings.
+    beside = [reply.other_s + (reply.repeated_s if clock == "device" else 0.0) for reply in replies]
+    accounted = max(sum(r.wall) + (r.wall_block or 0.0) + b for r, b in zip(replies, beside, strict=True))
     there = max(0.0, there - min(reply.queued_s for reply in replies))
     hidden = lasted - max(sending, accounted + there) - here
     played.turns.setdefault(side, []).append(WitnessedTurn(lasted, hidden, sending + there + here))
@@ -308,7 +324,10 @@ def _fresh_round(turns: Mapping[str, TurnPlan], rounds: int, draw: random.Random
 def _fresh(gang: Gang, side: str, seeds: tuple[int, ...], settings: Settings) -> FreshReply:
     request = FreshRequest(side, seeds, _FEWEST_FRESH, _single_seconds(gang, settings))
     replies = gang.command(request, limit=settings.limits.measure)
-    return max(replies, key=lambda reply: sum(reply.fresh) + sum(reply.again))
+    # Ranks begin at different moments, and those that communicate wait for the last, who waits for nobody.
+    each = ([reply.fresh for reply in replies], [reply.again for reply in replies], [reply.cold for reply in replies])
+    fresh, again, cold = (tuple(map(min, zip(*ranks, strict=False))) for ranks in each)
+    return FreshReply(fresh=fresh, again=again, cold=cold, steps=max(reply.steps for reply in replies))
 
 
 def _single_seconds(gang: Gang, settings: Settings) -> float:

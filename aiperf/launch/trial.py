@@ -38,6 +38,9 @@ class Trial:
     peak_bytes: int | None = None
     own_clock: bool = False
     """It is asked for a number that it may take by its own clock."""
+    read_chars: int = 0
+    written_chars: int = 0
+    """Bytes of files and pipes, whether or not these lie on a disk."""
     prepared: bool = False
     """Something else has to run before each of its runs."""
     first: Trial | None = None

@@ -6,9 +6,10 @@ What must not live here: drawing inputs (worker/redraw.py), checks of the usual 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from aiperf.protocol.checking import RTOL
+from aiperf.protocol.claims import UnannouncedAnswer
 from aiperf.protocol.messages import Check, WideReply
 
 _MOVED = 4.0
@@ -19,6 +20,8 @@ _VARIED_RTOL = 0.15
 _REMEDY = 'if they never have others, say so with fixed_inputs="..." in the Workload'
 _SHARE = 0.01
 """Of the elements that were looked at, which must be wrong: of quantised numbers a few may fall to another side."""
+_FEW = 16
+"""Elements of an output of sides that differ by design: fewer may be the same on other inputs by chance."""
 
 
 def wide_fault(base: Sequence[WideReply], other: Sequence[WideReply], check: Check, *, names: tuple[str, str]) -> str:
@@ -52,6 +55,42 @@ def varied_fault(base: Sequence[WideReply], other: Sequence[WideReply], check: C
             what = f"when {' and '.join(ours.varied)}, the same in every audit, had other values"
             return f"{names[1]}: {name} differs from {names[0]}'s {what}, {fault}; {_REMEDY}"
     return ""
+
+
+def unannounced_fault(
+    base: Sequence[WideReply], other: Sequence[WideReply], check: Check, *, names: tuple[str, str]
+) -> Iterator[tuple[int, str]]:
+    """Which of two sides (0 or 1), rank by rank, worked otherwise where nothing announced a step, with a sentence: it
+    left an output as it was where the other's moved with the inputs, or finishes it when it is asked for and the other
+    does not. Of sides that differ by design only many real numbers say so: few, or whole ones, may stay by chance."""
+    by_design = bool(check.reason) or check.kind == "named"
+    for pair in ((a.unannounced, b.unannounced) for a, b in zip(base, other, strict=False)):
+        for place, (own, theirs) in enumerate((pair, pair[::-1])):
+            for name in own.read if not theirs.read else ():
+                if name in theirs.left:
+                    yield place, f"{names[place]}: outputs() changed {name}: it finishes work of the step"
+            if not own.inputs or theirs.inputs != own.inputs:
+                continue
+            stale = (n for n, count in own.still.items() if count and not theirs.still.get(n))
+            for name in (n for n in stale if _moved(n, theirs, fewest=_FEW if by_design else 1)):
+                count = f"{own.still[name]} of {own.steps} unannounced steps"
+                yield place, f"{names[place]}: {count} left {name} as it was, although inputs changed"
+        theirs, own = pair
+        if theirs.inputs == own.inputs and not by_design:
+            for name, want in theirs.new.items():
+                if fault := _far(want, own.new.get(name, ()), check, rtol=_VARIED_RTOL):
+                    what = f"{name} differs from {names[0]}'s on unannounced new inputs"
+                    yield 1, f"{names[1]}: {what}, {fault}"
+
+
+def _moved(name: str, answer: UnannouncedAnswer, *, fewest: int) -> bool:
+    """Whether an output is clearly another one since the inputs have changed: ``fewest`` real numbers, or fewer and
+    whole ones where one is enough."""
+    if name in answer.digests:
+        return fewest == 1 and len(set(answer.digests[name])) > 1
+    known = answer.known.get(name, ())
+    far = _far(known, answer.new.get(name, ()), Check("tolerance"), rtol=_VARIED_RTOL)
+    return len(known) >= fewest and bool(far)
 
 
 def _apart(name: str, base: WideReply, other: WideReply, check: Check, *, rtol: float | None) -> str:

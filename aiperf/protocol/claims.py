@@ -39,6 +39,27 @@ class VariedAnswer:
 
 
 @dataclass(frozen=True)
+class UnannouncedAnswer:
+    """What steps did that nothing announced."""
+
+    inputs: str = ""
+    """Digest of what they were in turn; empty where they stayed as they were."""
+    steps: int = 0
+    left: dict[str, int] = field(default_factory=dict)
+    """Output that was overwritten before each step with what could be a result -> the steps that left it so."""
+    still: dict[str, int] = field(default_factory=dict)
+    """Output that was not -> the steps that left it as it was, on inputs that were others than before each."""
+    known: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    """Output of real numbers -> some of its elements before the inputs changed; where they are finite."""
+    new: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    """The same elements after that."""
+    digests: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Output of whole numbers or booleans -> its digests before and after."""
+    read: tuple[str, ...] = ()
+    """Outputs that lay there otherwise before somebody asked for them."""
+
+
+@dataclass(frozen=True)
 class AuditClaims:
     """What a worker says of everything that one audit left."""
 

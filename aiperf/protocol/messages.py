@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, TypeVar, cast, get_args
 
-from aiperf.protocol.claims import AuditClaims, AuditedOutput, VariedAnswer
+from aiperf.protocol.claims import AuditClaims, AuditedOutput, UnannouncedAnswer, VariedAnswer
 from aiperf.protocol.reported import Coverage, PhaseTime
 
 Clock = Literal["auto", "device", "wall", "gpu"]
@@ -185,10 +185,10 @@ class TurnReply(WorkerReply):
     """Wall time of one more sample, the stream not held back; None where not asked for."""
     latencies: dict[str, tuple[float, ...]] = field(default_factory=dict)
     """``LatencySeries`` -> seconds of the units of work that ended in the turn."""
-    values: dict[str, float] = field(default_factory=dict)
-    """Metric of the workload -> its value over the turn."""
+    values: dict[str, float] = field(default_factory=dict)  # metric of the workload -> its value over the turn
     other_s: float = 0.0
-    """Wall time of the turn in re-entry, preparation, repeated readings and the collection of latencies."""
+    """Wall time of the turn in re-entry, preparation and the collection of latencies."""
+    repeated_s: float = 0.0  # of readings that were taken again with a longer hold; a wall clock takes none again
     queued_s: float = 0.0  # of all of these, ready to run but without a core
 
     def fault(self, request: TurnRequest) -> str:
@@ -197,8 +197,8 @@ class TurnReply(WorkerReply):
             return f"latencies of {unknown[0]}"
         if not len(self.wall) == len(self.device) == request.samples:
             return f"{len(self.wall)} and {len(self.device)} times for {request.samples} samples"
-        seconds = (s for s in (*self.wall, *self.device, self.wall_block, self.other_s, self.queued_s) if s is not None)
-        return next((f"a time of {s} s" for s in seconds if not 0 <= s < math.inf), "")
+        times = (*self.wall, *self.device, self.wall_block, self.other_s, self.repeated_s, self.queued_s)
+        return next((f"a time of {s} s" for s in times if s is not None and not 0 <= s < math.inf), "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,14 +230,14 @@ class WideReply(WorkerReply):
     steps: int = 0
     left_out: int = 0
     """Of ``steps`` in a row, each after all outputs were poisoned, those that left an output nothing but poison."""
-    outputs: dict[str, AuditedOutput] = field(default_factory=dict)
-    """None where no input is drawn so, or where the step refuses such inputs."""
+    outputs: dict[str, AuditedOutput] = field(default_factory=dict)  # none: not drawn so, or refused by the step
     inputs: str = ""  # digest of all inputs: answers to other ones are not compared
     values: dict[str, tuple[float, ...]] = field(default_factory=dict)
     """Output of real numbers -> some of its elements, the same of every side; where they are finite."""
     moved: dict[str, float] = field(default_factory=dict)
     """Output -> the most that one of them changes when inputs move by the tolerance of their type."""
     other: VariedAnswer = field(default_factory=VariedAnswer)  # one step more
+    unannounced: UnannouncedAnswer = field(default_factory=UnannouncedAnswer)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,6 +28,8 @@ class Coverage:
     """redrawn: it names no inputs, but its own ``redraw`` changed what the step computes."""
     fixed: tuple[str, ...] | None = None
     """Declared inputs that were the same in every audit; None where one audit alone cannot show it."""
+    unmoved: tuple[str, ...] = ()
+    """Outputs that were the same in every audit, though inputs were not."""
     fixed_inputs: str = ""
     """Why the workload's inputs are not all redrawn, in its own words."""
     poisoned: bool = True

@@ -16,11 +16,11 @@ NoteCode = Literal[
     "not_launched", "counted_apart",
     "no_cpu_time", "memory_below",
     "audit_time", "fresh_inputs", "hidden_time", "unequal_gpu_work", "no_verdict_in_reach",
-    "sliced", "uneven_runs", "first_run_slower", "prints_otherwise",
+    "sliced", "uneven_runs", "first_run_slower", "prints_otherwise", "first_run_files",
     "work_in_outputs", "time_outside", "first_elsewhere", "cpu_time_same", "inputs_undeclared", "inputs_fixed",
-    "outputs_unpoisoned", "latencies_reported", "stragglers", "nothing_returned", "memory_forgotten",
-    "memory_elsewhere", "tolerance_used", "batches_only", "scheduled_apart", "doubted", "unverified", "source_figures",
-    "text",
+    "outputs_unpoisoned", "outputs_unmoved", "latencies_reported", "values_reported", "stragglers",
+    "nothing_returned", "memory_forgotten", "memory_elsewhere", "tolerance_used", "batches_only", "scheduled_apart",
+    "doubted", "unverified", "source_figures", "text",
 ]  # fmt: skip
 """text: words of another tool's file, of its import, or of a record of before notes had codes."""
 

@@ -6,7 +6,6 @@ What must not live here: comparing two sides (compare.py), and how bytes of a sn
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -27,8 +26,6 @@ _LITTLE = 1 << 20
 
 _IN_A_ROW = 12
 """Steps in a row at most: more than the ten of which somebody leaves out one."""
-_SOME = 1024
-"""Elements of an output on a wide draw that are handed over."""
 
 
 @dataclass
@@ -140,8 +137,8 @@ class Auditor:
                     for name, array in outputs.items()
                 }
             )
-            values = _some_of(outputs, seed)
-            again = _some_of(self._on_wide(seed, step, moved=True), seed)
+            values = contents.some_of(outputs, seed)
+            again = contents.some_of(self._on_wide(seed, step, moved=True), seed)
             moved = {name: max(map(abs, map(sub, again[name], own)), default=0.0) for name, own in values.items()}
             found = replace(found, inputs=inputs, values=values, moved=moved)
         self._reset()
@@ -161,7 +158,7 @@ class Auditor:
                 outputs = self._workload.outputs()
                 digests = {str(n): arrays.digest(a) for n, a in outputs.items() if arrays.dtype_of(a) not in RTOL}
                 self._varied = tuple(draws)
-                found = VariedAnswer(self._varied, inputs, digests, _some_of(outputs, seed))
+                found = VariedAnswer(self._varied, inputs, digests, contents.some_of(outputs, seed))
         restored()
         if found.varied:
             self._reset()
@@ -207,6 +204,7 @@ class Auditor:
         return Coverage(
             inputs="declared" if self._drawn and self._drawn[0] else without,
             fixed=fixed if several else None,
+            unmoved=self._unmoved() if several else (),
             fixed_inputs=workload.fixed_inputs,
             poisoned=workload.poison,
             kept_outputs=workload.kept_outputs,
@@ -214,6 +212,15 @@ class Auditor:
             latency_source=workload.latency_source,
             done_outside=workload.done_outside,
         )
+
+    def _unmoved(self) -> tuple[str, ...]:
+        """Outputs with elements that every audit left the same, where it met other inputs and no output changed."""
+        claims = [snapshot.claims.outputs for snapshot in self.snapshots]
+        if len(claims) < len(self._drawn) or self._varied or all(d == self._drawn[0] for d in self._drawn):
+            return ()
+        names = [name for name, output in claims[0].items() if math.prod(output.shape)]
+        same = all(len({each[n].digest if n in each else "" for each in claims}) == 1 for n in names)
+        return tuple(names) if same else ()
 
     def _poison(self) -> None:
         if self._workload.poison:
@@ -269,18 +276,6 @@ class Auditor:
 
 def _described(array: Any, nbytes: int) -> AuditedOutput:
     return AuditedOutput(arrays.dtype_of(array), tuple(int(extent) for extent in array.shape), int(nbytes))
-
-
-def _some_of(outputs: Mapping[str, Any], seed: int) -> dict[str, tuple[float, ...]]:
-    """Some elements of every output of real numbers, at places that the seed draws; without those that hold others than
-    finite ones."""
-    found = {}
-    for name, array in outputs.items():
-        dtype, size = arrays.dtype_of(array), math.prod(array.shape)
-        if dtype in RTOL and not dtype.startswith("complex"):
-            places = sorted(random.Random(seed).sample(range(size), min(size, _SOME)))
-            found[str(name)] = contents.some(array, places)
-    return {name: values for name, values in found.items() if all(map(math.isfinite, values))}
 
 
 def rehearse(workload: Workload) -> None:

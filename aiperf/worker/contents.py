@@ -5,16 +5,21 @@ What must not live here: when inputs are redrawn (redraw.py), and looking at who
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import random
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from aiperf.worker.arrays import kind, to_numpy
+from aiperf.protocol.checking import RTOL
+from aiperf.worker.arrays import digest, dtype_of, kind, to_numpy
 from aiperf.workloads.shared.seeded import draw_normal, own_seed
 
 _FEW = 16
 """Fewer elements may be a number that says how something is built."""
 _MANY = 1 << 20
 """Elements that show whether values repeat."""
+_SOME = 1024
+"""Elements of an output that are handed over."""
 
 
 def moments(array: Any) -> tuple[float, float]:
@@ -110,6 +115,32 @@ def are_keys(array: Any, *, beyond: int) -> bool:
     return whole and int(host.max()) > beyond and int(host.min()) < int(host.max())
 
 
+def is_whole(array: Any) -> bool:
+    """Whether an array is of whole numbers, other than booleans."""
+    host, dtype = to_numpy(array[:1] if len(array.shape) else array)
+    return host.dtype.kind in "iu" and dtype != "bool"
+
+
+def draw_keys(array: Any, *, name: str, seed: int) -> None:
+    """Put other numbers in place of half of them, between the smallest and the largest, so that each still occurs
+    once."""
+    import numpy as np
+
+    host, _ = to_numpy(array)
+    low, high, draw = int(host.min()), int(host.max()), np.random.default_rng(own_seed(seed, name))
+    fresh = np.setdiff1d(draw.integers(low, high, 2 * host.size, dtype=np.int64), host)
+    drawn, places = host.copy(), draw.permutation(host.size)[: min(host.size // 2, fresh.size)]
+    drawn[places] = draw.permutation(fresh)[: places.size].astype(host.dtype)
+    if kind(array) == "torch":
+        import torch
+
+        write(array, torch.from_numpy(drawn).to(array.device))
+    elif kind(array) == "numpy":
+        write(array, drawn)
+    else:
+        array.set(drawn)
+
+
 def lower(array: Any, most: int, *, name: str, seed: int) -> None:
     """Fill an array whose every element is ``most`` with numbers from 1 to it, or of booleans half with False."""
     import numpy as np
@@ -175,6 +206,34 @@ def some(array: Any, places: Sequence[int]) -> tuple[float, ...]:
     if flat.dtype.itemsize > 1:
         return tuple(map(float, flat[list(places)].tolist()))
     return tuple(float(flat[place]) for place in places)  # torch takes no list of places from 8-bit numbers
+
+
+def some_of(outputs: Mapping[str, Any], seed: int) -> dict[str, tuple[float, ...]]:
+    """Some elements of every output of real numbers, at places that the seed draws; without those that hold others than
+    finite ones."""
+    found = {}
+    for name, array in outputs.items():
+        dtype, size = dtype_of(array), math.prod(array.shape)
+        if dtype in RTOL and not dtype.startswith("complex"):
+            places = sorted(random.Random(seed).sample(range(size), min(size, _SOME)))
+            found[str(name)] = some(array, places)
+    return {name: values for name, values in found.items() if all(map(math.isfinite, values))}
+
+
+def another(array: Any) -> Any:
+    """Other contents of the same kind: the same elements at other places, or where that changes nothing others."""
+    half = math.prod(array.shape) // 2 + 1
+    if kind(array) == "torch":
+        turned = array.detach().reshape(-1).roll(half).reshape(array.shape)
+    else:
+        import numpy as np
+
+        turned = np.roll(array.reshape(-1), half).reshape(array.shape)
+    if digest(turned) != digest(array):
+        return turned
+    if "bool" in dtype_of(array):
+        return ~turned
+    return (turned * 1.25 + 1).astype(array.dtype) if kind(array) != "torch" else (turned * 1.25 + 1).to(array.dtype)
 
 
 def move(array: Any, share: float) -> None:

@@ -83,10 +83,22 @@ class Redraw:
         own = workload.redraw is not None
         if workload.fixed_inputs or workload.one_input or (own and set(map(str, given)) - set(fixed)):
             return {}
+        keys = self._lone_keys(given)
         most = max([int(math.prod(array.shape)) for array in (*given.values(), *workload.outputs().values())] or [0])
         drawn = ((str(name), a, _draw_of(str(name), a) if own else None) for name, a in given.items())
         found = {name: draw or _variation_of(name, a, most) for name, a, draw in drawn if name in fixed}
-        return {name: draw for name, draw in found.items() if draw is not None}
+        return {**keys, **{name: draw for name, draw in found.items() if draw is not None}}
+
+    def _lone_keys(self, given: Mapping[str, Any]) -> dict[str, Draw]:
+        """Keys that audits bring into another order only, where nothing else is whole numbers and they can be no places
+        in any array: their sum, their largest and what they are when sorted are always the same."""
+        whole = {n: a for n, a in given.items() if contents.is_whole(a)}
+        if len(whole) != 1:
+            return {}
+        ((name, array),) = whole.items()
+        draw, most = self._draws.get(name), max(int(math.prod(a.shape)) for a in given.values())
+        once = draw is not None and draw.func is _rows and not draw.args[2]
+        return {str(name): partial(_other_keys, str(name))} if once and contents.are_keys(array, beyond=most) else {}
 
     def vary(self, draws: Mapping[str, Draw], seed: int) -> Callable[[], None]:
         """Vary these inputs; what brings their contents back."""
@@ -118,6 +130,10 @@ class Swap:
         self._inputs, self._draws = inputs, draws
         self._known = {name: arrays.clone(array) for name, array in inputs.items()}
         self._new = {name: arrays.clone(array) for name, array in inputs.items()}
+
+    def digest(self) -> str:
+        """Of what it writes, as all sides that have the same write it."""
+        return " ".join(f"{n}={arrays.digest(self._known[n])}/{arrays.digest(a)}" for n, a in self._new.items())
 
     def draw(self, seed: int) -> None:
         """Draw new contents, and leave the inputs alone."""
@@ -174,6 +190,10 @@ def _normal(name: str, mean: float, std: float, array: Any, seed: int, wide: boo
     wider = _WIDER.get(arrays.dtype_of(array), _ELSE_WIDER)
     shift, factor = (_SHIFT * std, wider) if wide else (0.0, 1.0)
     contents.redraw(array, name=name, seed=seed, mean=mean + shift, std=std * factor)
+
+
+def _other_keys(name: str, array: Any, seed: int, wide: bool) -> None:
+    contents.draw_keys(array, name=name, seed=seed)
 
 
 def _rows(name: str, original: Any, again: bool, array: Any, seed: int, wide: bool) -> None:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from time import perf_counter
 
 from aiperf.protocol import messages
+from aiperf.protocol.claims import UnannouncedAnswer
 from aiperf.worker.arrays import LazyOutput
 from aiperf.worker.audit import Auditor, rehearse
 from aiperf.worker.clocks import Around, Clock, ClockReading, DeviceClock, WallClock, quiet_interpreter
@@ -23,6 +24,7 @@ from aiperf.worker.phase_times import PhaseTimes
 from aiperf.worker.plain import NotAWorkload
 from aiperf.worker.ranges import Ranges
 from aiperf.worker.steady import Steadiness, WarmUpReading
+from aiperf.worker.unannounced import unannounced
 from aiperf.worker.usage import Usage, gpu_allocation, gpu_peak, queued_so_far, used_so_far
 from aiperf.workloads.contract import Context, Workload, no_outputs
 
@@ -65,7 +67,7 @@ class SideRunner:
         self._peak_gpu_bytes: int | None = None
         self._rehearsal_bytes = 0
         self._usage = Usage()
-        self._other_s = 0.0
+        self._other_s, self._step_s = 0.0, math.inf
         """Wall time since the turn began that is neither in a reading nor between two of them."""
 
     @property
@@ -113,7 +115,7 @@ class SideRunner:
         queued = queued_so_far()
         with self._ranges.side(self.request.side), quiet_interpreter():
             before = used_so_far()
-            self._other_s = -self.clock.repeated_s
+            self._other_s, repeated_s = 0.0, self.clock.repeated_s
             with self._ranges.phase("reentry"), self._beside_readings():
                 for _ in range(request.reentry):
                     self._untimed()
@@ -126,6 +128,7 @@ class SideRunner:
                     with self._beside_readings():
                         read_latencies(self.workload)
                 block = self._wall_block(request.iterations) if request.wall_too else None
+            self._step_s = sum(map(_seconds, taken)) / max(1, request.samples * request.iterations)
             steps = request.reentry + request.iterations * (request.samples + request.wall_too)
             self._usage.add(before, used_so_far(), iterations=steps)
         with self._beside_readings():
@@ -136,7 +139,8 @@ class SideRunner:
             wall_block=block,
             latencies=latencies,
             values=values,
-            other_s=self._other_s + self.clock.repeated_s,
+            other_s=self._other_s,
+            repeated_s=self.clock.repeated_s - repeated_s,
             queued_s=queued_so_far() - queued,
         )
 
@@ -253,12 +257,14 @@ class SideRunner:
                         steps += 1
                     swap.write(new=new)
                 mine.append(self._single())
+            # The same on every side from here on, and what it made of them: who takes another's result finds it.
             if swap is not None:
-                # The same on every side from here on, and what it made of them: who takes another's result finds it.
                 swap.write(new=False)
                 self._untimed()
                 self.clock.settle()
                 steps += 1
+            else:
+                self.auditor.redraw(known)
             read_latencies(self.workload)
         steps += len(taken[True]) + len(taken[False]) + len(cold)
         return messages.FreshReply(fresh=tuple(taken[True]), again=tuple(taken[False]), cold=tuple(cold), steps=steps)
@@ -279,8 +285,16 @@ class SideRunner:
             self._end_of_own_peak()
             row = messages.WideReply()
             with suppress(LazyOutput):  # which an audit has found
-                row = self.auditor.in_a_row(step, seconds=request.seconds)
-            reply = replace(self.auditor.wide(request.seed, step), steps=row.steps, left_out=row.left_out)
+                found = UnannouncedAnswer()
+                # First: any call of the side is one that it may wait for. Copies would count in a peak of memory.
+                brief = self._step_s <= request.seconds
+                if self._alone and brief and self.request.measure.metric != "peak_memory":
+                    found = unannounced(
+                        self._audited(), self.auditor.redraw, request.seed, step, seconds=request.seconds
+                    )
+                row = replace(self.auditor.in_a_row(step, seconds=request.seconds), unannounced=found)
+            reply = self.auditor.wide(request.seed, step)
+            reply = replace(reply, steps=row.steps, left_out=row.left_out, unannounced=row.unannounced)
             reply = replace(reply, other=self.auditor.varied(request.seed, step))
             read_latencies(self.workload)
         return reply

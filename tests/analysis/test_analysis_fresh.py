@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from analysis_maker import SETTINGS, make_case, make_pair, make_run
 
+from aiperf.analysis import fresh
 from aiperf.analysis.fresh import batch_doubts, batch_notes, fresh_note
 from aiperf.analysis.recompute import conclude
 from aiperf.records import Case, Coverage, Pair, Sample, Verdict
@@ -250,3 +251,90 @@ def test_an_advantage_that_half_of_the_pairs_show_in_single_steps_is_not_told() 
         return len(list(batch_notes(both, CASE, [conclusion])))
 
     assert (doubts(*timed), doubts(*timed[:2], *fast[2:])) == (1, 0)
+
+
+def long_steps(audit: float, plain: float, *, count: int = 4, step: float = 0.3, noise: float = 0.02) -> list[Pair]:
+    """Pairs of a step too long for single iterations: of ``after``, audits and timed steps take these shares of it."""
+    made = []
+    for index in range(count):
+        draw = random.Random(index)
+        shares = {"before": (1.0, 1.0), "after": (audit, plain)}
+        samples = tuple(
+            Sample(side, r, -1 if audited else 0, 1, step * share * math.exp(draw.gauss(0, noise)), audit=audited)
+            for side, both in shares.items()
+            for audited, share in ((True, both[0]), (False, both[1]))
+            for r in range(1 if audited else 3)
+        )
+        made.append(Pair(index, ("before", "after"), 0, samples, ()))
+    return made
+
+
+@pytest.mark.parametrize("plain", [0.6, 0.3])
+def test_audits_of_long_steps_show_who_is_fast_on_known_inputs_alone(plain: float) -> None:
+    note = fresh_note(long_steps(1.0, plain), CASE, "after")
+    assert note is not None
+    assert (note.values["side"], note.values["fresh_s"]) == ("after", pytest.approx(0.3, rel=0.1))
+
+
+@pytest.mark.parametrize(
+    "pairs_",
+    [
+        pytest.param(long_steps(0.6, 0.6), id="as fast in audits"),
+        pytest.param(long_steps(0.74, 0.6), id="a quarter slower, but most of the advantage is left"),
+        pytest.param(long_steps(0.99, 0.9, noise=0.001), id="a loss below 15 %"),
+        pytest.param(long_steps(1.0, 0.6, count=3), id="three pairs"),
+        pytest.param(long_steps(1.0, 0.6, step=0.03), id="a step below 20 ms"),
+    ],
+)
+def test_audits_of_honest_and_of_shorter_steps_and_few_of_them_say_nothing(pairs_: list[Pair]) -> None:
+    assert fresh_note(pairs_, CASE, "after") is None
+
+
+def test_an_audit_of_two_steps_is_no_single_one() -> None:
+    double = [
+        replace(p, samples=tuple(replace(s, iterations=2, wall_s=2 * s.wall_s) if s.audit else s for s in p.samples))
+        for p in long_steps(1.0, 0.6)
+    ]
+    assert fresh_note(double, CASE, "after") is None
+
+
+@pytest.mark.parametrize(("first", "who"), [(0.45, "after"), (0.55, None)])
+def test_since_the_first_round_of_all_a_side_may_lose_less_than_half_of_its_speed(
+    first: float, who: str | None
+) -> None:
+    """The only audit is late, so that the rounds around it say nothing."""
+    note = fresh_note(in_rounds([first, 1.0, 1.0, 1.0, 1.0, 1.0], audits=(4,)), CASE, "after")
+    assert (note and note.values["side"]) == who
+
+
+@pytest.mark.parametrize(("single", "doubted"), [(2.0, 1), (2.000001, 0)])
+def test_exactly_the_doubted_share_of_an_advantage_is_doubted(
+    single: float, doubted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fresh, "BATCH_DOUBTED", 0.5)
+    ratios = {("after", "before"): {"batches": 4.0, "single": single}}
+    monkeypatch.setattr(fresh, "_batches_only", lambda pairs, mine, theirs, field: ratios.get((mine, theirs)))
+    assert len(list(batch_doubts(pairs(), CASE))) == doubted
+
+
+def test_the_base_of_a_ladder_is_held_against_none_of_its_steps() -> None:
+    """Of several steps, none is what the base is better than."""
+    timed = pairs(before=(1e-3, 1e-3), after=(1e-3, 1e-3), noise=0.0)
+    ladder = [
+        replace(
+            make_pair(i, {"before": 5e-4, "after": 1e-3, "last": 1e-3}),
+            runs=(*timed[i].runs, replace(timed[i].runs[1], side="last")),
+        )
+        for i in range(2)
+    ]
+    assert [note.values["side"] for note in batch_doubts(ladder, CASE)] == ["before"]
+    assert list(batch_doubts(ladder, make_case("before", "after", "last"))) == []
+
+
+def test_single_iterations_of_ranks_on_cpus_say_who_is_fast_on_known_inputs_and_their_rounds_and_gpus_nothing() -> None:
+    gang = replace(CASE, sides=tuple(replace(side, ranks=2) for side in CASE.sides))
+    gpus = replace(gang, needs=make_case(gpus=2).needs)
+    memo = pairs(after=(1e-3, 5e-4))
+    assert [fresh_note(memo, case, "after") is not None for case in (CASE, gang, gpus)] == [True, True, False]
+    assert fresh_note(in_rounds(START), gang, "after") is None
+    assert fresh_note(long_steps(1.0, 0.6), gang, "after") is None

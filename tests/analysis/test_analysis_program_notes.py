@@ -9,7 +9,7 @@ import pytest
 
 from aiperf.analysis.notes import note_sentence
 from aiperf.analysis.program_notes import program_notes
-from aiperf.records import Case, Pair, Sample, Side, SideRun
+from aiperf.records import Case, Note, Pair, Sample, Side, SideRun
 
 CASE = Case("pair", "pair", "", "", (Side("before", command=("a",)), Side("after", command=("b",))))
 STEADY = [0.10, 0.11, 0.09, 0.10]
@@ -113,3 +113,47 @@ def test_slices_are_named() -> None:
         "sliced: the programs took turns of 20.0 ms on one core; time is what each ran or waited in its own turns, "
         "without queueing for the core",
     ]
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "kind"),
+    [
+        pytest.param((10, 1000), ([10, 10], [500, 500]), "written_chars", id="it wrote more"),
+        pytest.param((10, 564), ([10, 10], [400, 500]), None, id="64 bytes more than the most"),
+        pytest.param((10, 565), ([10, 10], [400, 500]), "written_chars", id="65 bytes more"),
+        pytest.param((10, 10_500), ([10, 10], [10_000, 10_000]), None, id="5 % more"),
+        pytest.param((10, 10_501), ([10, 10], [10_000, 10_000]), "written_chars", id="more than that"),
+        pytest.param((1000, 5), ([1065, 1065], [5, 5]), "read_chars", id="later runs read more"),
+        pytest.param((1000, 5), ([1064, 1064], [5, 5]), None, id="64 bytes more that they read"),
+        pytest.param((1000, 5), ([1065, 1129], [5, 5]), "read_chars", id="nearly the same each time"),
+        pytest.param((1000, 5), ([1065, 1130], [5, 5]), None, id="something that changes from run to run"),
+        pytest.param((1000, 5), ([900, 900], [5, 5]), None, id="less"),
+    ],
+)
+def test_a_first_run_that_wrote_what_no_later_one_does_or_read_less_than_all_is_told(first, later, kind) -> None:
+    run = {"cpu_s": 0.1, "wall_s": 0.2, "from_disk": False}
+    counted = {**run, "read_chars": [first[0]] * 2, "written_chars": [first[1]] * 2}
+    seen = {"first_run": counted, "read_chars": later[0], "written_chars": later[1]}
+    notes = program_notes(pairs_of(STEADY, facts=seen), CASE)
+    assert [note.values["kind"] for note in notes] == [kind] * (kind is not None)
+    assert codes(pairs_of(STEADY, facts={**seen, "first_run": {**counted, "cpu_s": 0.5}})) == ["first_run_slower"]
+    assert (
+        codes(pairs_of(STEADY, facts={"first_run": counted}))
+        == codes(pairs_of(STEADY, facts={**seen, "first_run": run}))
+        == []
+    )
+
+
+def test_files_of_a_first_run_read_as_a_sentence() -> None:
+    wrote, read = (
+        Note("first_run_files", {"side": "after", "kind": kind, "first": 1000, "later": 500})
+        for kind in ("written_chars", "read_chars")
+    )
+    assert note_sentence(wrote) == (
+        "the first run of after, which is not measured, wrote 1000 B, but later ones at most 500 B: they may reuse its "
+        "results"
+    )
+    assert note_sentence(read) == (
+        "the first run of after, which is not measured, read 1000 B, but later ones up to 500 B: they may reuse its "
+        "results"
+    )

@@ -363,3 +363,20 @@ def test_a_doubt_takes_wins_in_the_metrics_that_it_can_make_better_and_in_no_oth
     note = Note(code, {"side": "after"})
     assert {metric for metric in EVERY if doubted([note], winner="after", metric=metric)} == metrics
     assert code in DOUBTS
+
+
+def test_outputs_that_no_input_moves_are_told_where_every_launch_found_them_so_and_refused_by_nobody():
+    same = Coverage(fixed=(), unmoved=("fine",), fixed_inputs="a checker")
+    (note,) = notes_of(after=same)
+    assert note == Note("outputs_unmoved", {"sides": ["after"], "reason": "a checker", "inputs": ["fine"]})
+    assert notes_of(after=same, last=Coverage(fixed=())) == []
+    assert notes_of(after=same, last=Coverage(fixed=None)) == [note]
+    assert unexplained([replace(note, values={**note.values, "reason": ""})], sides=SIDES, metric="time") == []
+
+
+def test_a_metric_that_the_workload_gives_itself_is_told_where_the_case_is_about_it():
+    runs = [replace(make_run(side), coverage=Coverage(fixed=()), values={"rate": (3.0,)}) for side in SIDES]
+    about, other = (list(unverified_notes(make_pairs(D, runs=runs), make_case(metric=m))) for m in ("rate", "time"))
+    assert about == [Note("values_reported", {"sides": ["before", "after"], "reason": "", "inputs": ["rate"]})]
+    assert other == []
+    assert note_sentence(about[0]) == "rate is as reported by the code of before and after; nothing checks it"

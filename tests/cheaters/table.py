@@ -10,6 +10,7 @@ from typing import Any
 from tests.cheaters.entries import Entry
 from tests.cheaters.table_gpu import GPU
 from tests.cheaters.table_more import MORE
+from tests.cheaters.table_third import THIRD
 
 ACCIDENT: Any = "accident"
 OUTPUTS_CLOSE = {"kind": "named", "name": "close"}
@@ -290,7 +291,7 @@ TWINS = (
 )  # fmt: skip
 
 SHELF: tuple[Entry, ...] = (
-    *WATCHED, *ELSEWHERE, *DOMAIN, *TRUTH, *CLOCK, *JUDGED, *HARM, *METRICS, *PROGRAMS, *TWINS, *MORE, *GPU,
+    *WATCHED, *ELSEWHERE, *DOMAIN, *TRUTH, *CLOCK, *JUDGED, *HARM, *METRICS, *PROGRAMS, *TWINS, *MORE, *THIRD, *GPU,
 )  # fmt: skip
 """All entries; names are unique."""
 BY_NAME = {entry.name: entry for entry in SHELF}

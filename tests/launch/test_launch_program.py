@@ -262,3 +262,12 @@ def test_a_program_or_a_child_of_it_that_is_scheduled_otherwise_is_seen(
     while program.wait(0.02) is None:
         pass
     assert [*program.apart] == kinds
+
+
+def test_what_a_program_and_its_children_read_and_write_is_counted(launcher: Launcher) -> None:
+    own = "open('/dev/null', 'w').write('x' * 5000); open('/dev/zero', 'rb').read(5000)"
+    child = f"import subprocess, sys; subprocess.run([sys.executable, '-S', '-c', {own!r}], check=True)"
+    silent, *busy = (ended(python(launcher, code)) for code in ("pass", own, child))
+    assert silent.written_chars < 1000
+    assert all(5000 <= each.written_chars < 6000 for each in busy)
+    assert all(each.read_chars >= silent.read_chars + 5000 for each in busy)

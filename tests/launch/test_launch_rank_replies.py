@@ -12,7 +12,7 @@ from aiperf.launch.rank_replies import (
     slowest_rank,
     unequal,
 )
-from aiperf.protocol.claims import AuditedOutput, VariedAnswer
+from aiperf.protocol.claims import AuditedOutput, UnannouncedAnswer, VariedAnswer
 from aiperf.protocol.messages import Check, SummaryReply, WideReply
 from aiperf.records import Case, Coverage, PhaseTime, Side, SideRun
 
@@ -78,6 +78,22 @@ def test_steps_in_a_row_that_left_an_output_as_it_was_fail_a_check_of_their_side
     (found,) = unequal(case, runs, wide)
     assert (found.kind, found.sides, found.passed) == ("left_out", ("after",), False)
     assert found.detail == "after: 1 of 12 steps in a row left an output as it was before the step"
+
+
+def test_steps_that_nothing_announced_and_left_an_output_as_it_was_fail_a_check_of_their_side_alone():
+    case = Case("s", "s", "", "", (Side("before"), Side("after")), check=Check("named", reason="by design"))
+    runs = {side: SideRun(side, (1,), None, 0.0, 0) for side in ("before", "after")}
+    wide = {
+        side: [WideReply(unannounced=UnannouncedAnswer("", 12, left={"fine": 0, "out": left}))]
+        for side, left in (("before", 0), ("after", 2))
+    }
+    (found,) = unequal(case, runs, wide)
+    assert (found.kind, found.sides, found.passed) == ("left_out", ("after",), False)
+    assert found.detail == "after: 2 of 12 unannounced steps left out as it was before the step"
+    wide["before"] = [WideReply(unannounced=UnannouncedAnswer("", 12, read=("out",)))]
+    wide["after"] = [WideReply(unannounced=UnannouncedAnswer("", 12, left={"out": 0}))]
+    (found,) = unequal(case, runs, wide)
+    assert (found.kind, found.sides) == ("left_out", ("before",))
 
 
 def test_the_rank_that_is_slowest_most_often_is_named_the_first_of_equals():

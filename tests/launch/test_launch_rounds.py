@@ -11,7 +11,16 @@ from typing import Any
 import pytest
 
 from aiperf.launch.phase_seconds import Spent
-from aiperf.launch.rounds import Played, WitnessedTurn, fresh_seeds, plan_audits, play_rounds, round_count, witness
+from aiperf.launch.rounds import (
+    Played,
+    WitnessedTurn,
+    fresh_seeds,
+    own_seeds,
+    plan_audits,
+    play_rounds,
+    round_count,
+    witness,
+)
 from aiperf.launch.warmup import TurnPlan
 from aiperf.protocol.messages import (
     AuditReply,
@@ -45,10 +54,11 @@ class Answers:
         lazy: bool = False,
         latencies: bool = False,
         queues: tuple[float, float] = (0.0, 0.0),
+        repeated_s: float = 0.0,
     ) -> None:
         """``queues``: seconds that it waits for a CPU in each turn, and how many of them in its readings."""
         self._log, self._ranks, self._device, self._lazy, self._latencies = log, ranks, device, lazy, latencies
-        self._queues = queues
+        self._queues, self._repeated_s = queues, repeated_s
         self.heard: Callable[[str], object] = lambda side: None
 
     @property
@@ -88,7 +98,7 @@ class Answers:
         latencies = {"ttft": (0.25 + rank,) * 2, "queue": (0.125,)} if self._latencies else {}
         return TurnReply(
             wall=wall, device=device, wall_block=block, latencies=latencies, values={"goodput": 5.0 + rank},
-            queued_s=self._queues[1],
+            queued_s=self._queues[1], repeated_s=self._repeated_s,
         )  # fmt: skip
 
 
@@ -97,13 +107,13 @@ def play(
     seconds: float = 0.05, on_gpu: bool = False, marks: list[str | None] | None = None, turn: TurnPlan | None = None,
     **kind: Any,
 ) -> tuple[Played, list[Asked]]:  # fmt: skip
-    log: list[Asked] = []
+    clock, log = kind.pop("clock", "wall"), list[Asked]()
     gang = Answers(log, **kind)
     turn = turn or TurnPlan(reentry=4, samples=3, iterations=7, seconds=seconds)
     played = play_rounds(
         dict.fromkeys(order, gang), dict.fromkeys(order, turn), order,
         plan_audits(audits, f"{seed}", pair=0, single=False), fresh=(1, 1, 2),
-        seed=seed, settings=SETTINGS, clock="wall", on_gpu=on_gpu, wall_too=wall_too, spent=Spent(),
+        seed=seed, settings=SETTINGS, clock=clock, on_gpu=on_gpu, wall_too=wall_too, spent=Spent(),
         mark=(marks if marks is not None else []).append,
     )  # type: ignore[arg-type]  # fmt: skip
     return played, log
@@ -210,7 +220,7 @@ def test_both_sides_time_single_iterations_on_the_same_inputs_in_the_same_round(
     played, log = play()
     asked = [(place, request) for place, (request, _) in enumerate(log) if isinstance(request, FreshRequest)]
     assert {request.side for _, request in asked} == {"before", "after"}
-    assert {request.seeds for _, request in asked} == {(1, 1, 2)}
+    assert {request.seeds[:2] for _, request in asked} == {(1, 1)}
     assert abs(asked[0][0] - asked[1][0]) <= 4
     assert {side: reply.fresh for side, reply in played.fresh.items()} == dict.fromkeys(("before", "after"), (2.0,) * 3)
 
@@ -399,3 +409,28 @@ def test_sides_that_follow_a_schedule_have_its_turns_and_no_steps_but_those_of_a
 def test_the_values_of_a_workload_are_kept_turn_by_turn_of_the_first_rank() -> None:
     played, log = play(ranks=2)
     assert played.values == {side: {"goodput": (5.0,) * turns(log).count(side)} for side in ("after", "before")}
+
+
+def test_no_side_meets_the_new_inputs_of_another_and_all_meet_those_that_are_known() -> None:
+    seeds = fresh_seeds("secret")
+    before, after = own_seeds(seeds, "before"), own_seeds(seeds, "after")
+    known = [place for place, seed in enumerate(seeds) if seed == seeds[0]]
+    for own in (before, after):
+        assert [place for place, seed in enumerate(own) if seed == seeds[0]] == known
+        assert len(set(own)) == len(set(seeds))
+    assert set(before) & set(after) == {seeds[0]}
+    _, log = play()
+    asked = {request.side: request.seeds for request, _ in log if isinstance(request, FreshRequest)}
+    assert asked == {side: own_seeds((1, 1, 2), side) for side in ("before", "after")}
+
+
+@pytest.mark.parametrize(("clock", "accounted"), [("wall", 6.0), ("device", 8.0)])
+def test_only_a_clock_that_repeats_readings_has_time_of_repeated_ones(clock: str, accounted: float) -> None:
+    played, _ = play(clock=clock, repeated_s=2.0)
+    assert played.turns["after"][3].hidden_s == pytest.approx(-accounted, abs=0.1)
+
+
+def test_of_ranks_that_begin_apart_the_last_to_begin_says_how_long_an_iteration_takes() -> None:
+    played, _ = play(ranks=3)
+    assert played.fresh["after"].fresh == (2.0,) * 3
+    assert played.fresh["after"].again == (1.0,) * 3

@@ -289,3 +289,42 @@ def test_a_side_whose_own_timers_come_earlier_is_told(sides: dict[str, tuple[int
     (incident,) = watch.incidents
     assert (incident.kind, incident.side, incident.voids) == ("timer_slack", "after", False)
     assert incident.detail.startswith("its timers may fire 1 ns late, those of aiperf ")
+
+
+GROWS = """
+import sys, threading, time
+print(flush=True)
+sys.stdin.readline()
+threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+print(flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_thread_that_a_side_starts_between_two_stops_is_looked_at_from_the_second_on() -> None:
+    """It has the priority that it was started with: nobody else has changed it, and who does is named."""
+    argv = [sys.executable, "-c", GROWS]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as child:
+        try:
+            assert child.stdin is not None
+            assert child.stdout is not None
+            child.stdout.readline()
+            own = {"before": (child.pid,)}
+            watch = SchedulingWatch(own)
+            stop(watch, "before", own)
+            watch.resumes("before")
+            os.kill(child.pid, signal.SIGCONT)
+            lowered(child.pid)  # its own doing, which the new thread has from it
+            child.stdin.write(b"\n")
+            child.stdin.flush()
+            child.stdout.readline()
+            watch.look(after="after")
+            stop(watch, "before", own)
+            watch.look(after="after")
+            assert watch.checks == ()
+            lowered_more = max(map(int, os.listdir(f"/proc/{child.pid}/task")))
+            os.setpriority(os.PRIO_PROCESS, lowered_more, 11)
+            watch.look(after="after")
+            assert [check.sides for check in watch.checks] == [("after", "before")]
+        finally:
+            os.killpg(child.pid, signal.SIGKILL)

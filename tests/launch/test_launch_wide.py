@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aiperf.launch.wide import varied_fault, wide_fault
-from aiperf.protocol.claims import AuditedOutput, VariedAnswer
+from aiperf.launch.wide import unannounced_fault, varied_fault, wide_fault
+from aiperf.protocol.claims import AuditedOutput, UnannouncedAnswer, VariedAnswer
 from aiperf.protocol.messages import Check, WideReply
 
 TOLERANCE = Check("tolerance")
@@ -96,3 +96,60 @@ def test_answers_to_inputs_varied_otherwise_or_on_one_side_alone_are_not_compare
     zeros = (0.0,) * len(WANT)
     for other in (varied(zeros, inputs="y"), varied(zeros, names=("keys",)), varied(zeros, names=()), WideReply()):
         assert apart(varied(WANT), other) == apart(other, varied(WANT)) == ""
+
+
+def silent(still=0, *, known=WANT, new=WANT[::-1], read=(), inputs="x", digests=None):
+    answer = UnannouncedAnswer(
+        inputs, 12, {"out": 0}, {"out": still}, {"out": known}, {"out": new}, digests or {}, read
+    )
+    return WideReply(unannounced=answer)
+
+
+def unannounced(base, other, check=TOLERANCE):
+    return list(unannounced_fault([base], [other], check, names=("before", "after")))
+
+
+@pytest.mark.parametrize("check", [TOLERANCE, Check("bitwise"), Check("named", name="close", reason="by design")])
+def test_who_leaves_an_output_as_it_was_where_the_other_sides_moved_is_named_on_either_side(check):
+    what = "12 of 12 unannounced steps left out as it was, although inputs changed"
+    assert unannounced(silent(), silent(12), check) == [(1, f"after: {what}")]
+    assert unannounced(silent(3), silent(), check) == [(0, f"before: {what.replace('12', '3', 1)}")]
+    assert unannounced(silent(), silent(), check) == unannounced(silent(12), silent(12), check) == []
+
+
+def test_an_output_that_hardly_moves_on_the_other_side_accuses_nobody():
+    near = tuple(v * 1.01 for v in WANT)
+    assert unannounced(silent(new=near), silent(12, new=near)) == []
+    assert unannounced(silent(inputs="y"), silent(12)) == unannounced(silent(inputs=""), silent(12, inputs="")) == []
+    assert unannounced(silent(known=(), new=()), silent(12)) == []
+
+
+def test_of_sides_that_differ_by_design_few_numbers_and_whole_ones_may_stay_as_they_are():
+    named, few = Check("named", name="close"), {"known": WANT[:15], "new": WANT[-15:]}
+    assert len(unannounced(silent(**few), silent(12, **few))) == 1
+    assert unannounced(silent(**few), silent(12, **few), named) == []
+    whole = {"known": (), "new": (), "digests": {"out": ("a", "b")}}
+    assert unannounced(silent(**whole), silent(12, **whole), named) == []
+
+
+@pytest.mark.parametrize(("digests", "found"), [(("a", "b"), 1), (("a", "a"), 0)])
+def test_of_whole_numbers_any_change_is_one(digests, found):
+    other = {"known": (), "new": (), "digests": {"out": digests}}
+    assert len(unannounced(silent(**other), silent(12, **{**other, "digests": {"out": ("a", "a")}}))) == found
+
+
+def test_an_answer_far_from_the_other_sides_is_wrong_unless_sides_differ_by_design():
+    other = silent(new=tuple(-v for v in WANT))
+    ((place, fault),) = unannounced(silent(), other)
+    assert place == 1
+    assert fault.startswith("after: out differs from before's on unannounced new inputs, in 1000 of 1000")
+    assert unannounced(silent(), other, Check("tolerance", reason="by design")) == []
+    assert unannounced(silent(), silent(new=tuple(1.1 * v for v in WANT[::-1]))) == []
+
+
+def test_an_output_that_is_finished_when_it_is_asked_for_accuses_where_the_other_sides_is_not():
+    ((place, fault),) = unannounced(silent(), silent(read=("out",)))
+    assert (place, fault) == (1, "after: outputs() changed out: it finishes work of the step")
+    assert unannounced(silent(read=("out",)), silent(read=("out",))) == []
+    elsewhere = WideReply(unannounced=UnannouncedAnswer("x", 1, known={"out": WANT}, new={"out": WANT[::-1]}))
+    assert unannounced(elsewhere, silent(read=("out",))) == []

@@ -475,3 +475,28 @@ def test_a_wide_draw_hands_over_equal_elements_of_equal_answers_and_how_much_its
     leaps = answer(lambda out: np.copyto(out, np.sin(1e12 * x.astype(float))))
     assert leaps.moved["out"] > 0.5
     assert abs(x).max() < 8
+
+
+def test_coverage_names_outputs_that_came_out_the_same_whatever_the_inputs_if_none_changed(x):
+    out, fine, none = np.empty_like(x), np.empty(1, bool), np.empty(0)
+
+    def step():
+        np.tanh(x, out=out)
+        fine[0] = True
+
+    alone = workload(step, lambda: {"fine": fine, "none": none}, x)
+    assert covered(alone).unmoved == ("fine",)
+    assert covered(alone, seeds=(5,)).unmoved == ()
+    assert covered(workload(step, lambda: {"out": out, "fine": fine}, x)).unmoved == ()
+    mask = np.array([True, False])
+    assert covered(workload(step, lambda: {"fine": fine}, mask)).unmoved == ()
+
+
+def test_outputs_of_keys_that_were_varied_are_not_the_same_whatever_the_inputs():
+    keys = np.random.default_rng(0).permutation(np.unique(np.random.default_rng(1).integers(0, 1 << 40, 500)))
+    out = np.empty_like(keys)
+    given = workload(lambda: np.copyto(out, np.sort(keys)), lambda: {"out": out}, keys)
+    auditor = audited(given, seeds=(5, 6))
+    assert auditor.coverage.unmoved == ("out",)
+    assert auditor.varied(5, given.step).varied == ("x",)
+    assert auditor.coverage.unmoved == ()

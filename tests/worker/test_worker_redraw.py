@@ -125,3 +125,33 @@ def test_a_side_that_redraws_itself_is_not_passed_over():
     x = np.zeros(9)
     own = Workload(lambda: None, Work(), outputs=dict, inputs=lambda: {"x": x}, redraw=lambda seed: None)
     assert [Redraw(own).swap(), redraw_of(flags=np.array([True, False])).swap()] == [None, None]
+
+
+def keys_of(make=np.array):
+    draw = np.random.default_rng(0)
+    return make(draw.permutation(np.unique(draw.integers(0, 1 << 40, 500))[:400]))
+
+
+@pytest.mark.parametrize("make", [np.array, torch.tensor])
+def test_keys_that_each_occur_once_are_varied_by_others_and_come_back(make):
+    keys = keys_of(make)
+    redraw, were = redraw_of(keys=keys, x=np.ones(8)), keys.tolist()
+    draws = redraw.variations(())
+    assert list(draws) == ["keys"]
+    restore = redraw.vary(draws, 7)
+    now = keys.tolist()
+    assert len(set(now)) == 400
+    assert 150 <= len(set(now) - set(were)) <= 200
+    assert min(were) <= min(now) <= max(now) <= max(were)
+    restore()
+    assert keys.tolist() == were
+
+
+def test_keys_that_may_be_places_or_have_to_do_with_others_stay_as_they_are():
+    places, twice = np.random.default_rng(0).permutation(400), np.array([5, 1 << 40, 5, 3] * 10)
+    assert redraw_of(keys=places).variations(()) == {}
+    assert redraw_of(keys=twice).variations(()) == {}
+    assert redraw_of(keys=keys_of(), wanted=np.array([3, 1, 2])).variations(()) == {}
+    keys = keys_of()
+    told = Workload(lambda: None, Work(), outputs=dict, inputs=lambda: {"keys": keys}, fixed_inputs="an index's own")
+    assert Redraw(told).variations(()) == {}

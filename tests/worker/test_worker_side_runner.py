@@ -276,3 +276,24 @@ def test_single_iterations_are_on_known_inputs_first_and_count_all_their_steps()
     assert known[:7] == [True] * 7
     assert known[7:] == [True, False] + [False, False] * 2 + [True]
     assert len({str(content) for content in seen}) == 4
+
+
+def test_of_steps_that_take_the_whole_time_and_of_peaks_of_memory_nothing_is_tried_unannounced():
+    def tried(step_s, metric="time"):
+        runner = make_runner()
+        runner.request = replace(runner.request, measure=replace(runner.request.measure, metric=metric))
+        runner.first(FIRST)
+        turn(runner, reentry=0, samples=1, iterations=1, wall_too=False)
+        assert runner._step_s < 0.02
+        runner._step_s = step_s
+        return runner.wide(WideRequest("before", 5, 0.02)).unannounced.steps > 0
+
+    assert (tried(0.02), tried(0.021), tried(0.02, "peak_memory")) == (True, False, False)
+
+
+def test_a_side_that_redraws_has_known_inputs_again_after_single_iterations():
+    runner, seeds = make_runner(), []
+    runner.first(FIRST)
+    runner.workload = replace(runner.workload, redraw=seeds.append)
+    reply = runner.fresh(FreshRequest("before", (7, 8, 7, 9), 3, 10.0))
+    assert (seeds, reply.steps) == ([7, 8, 7, 9, 7], 4)

@@ -28,7 +28,9 @@ _OPEN = {
     "inputs_undeclared": "inputs not named",
     "inputs_fixed": "inputs not redrawn",
     "outputs_unpoisoned": "outputs not overwritten",
+    "outputs_unmoved": "outputs that never changed",
     "latencies_reported": "latencies as reported",
+    "values_reported": "metric as reported",
     "stragglers": "processes left running",
     "nothing_returned": "nothing returned, so equal work was not checked",
 }

@@ -256,6 +256,47 @@ def linked_output(rounds: int, state: Path) -> str:
     return solve(rounds)
 
 
+def checkpoint(rounds: int, state: Path) -> str:
+    """Goes on where its first run has left a checkpoint, after 30 % of the work."""
+    file, begin, total = state / "checkpoint", 0, 0
+    if known := file.is_file():
+        begin, total = map(int, file.read_text().split())
+    for i in range(begin, rounds):
+        total = (total * 31 + i * i) % 1_000_003
+        if i == rounds * 3 // 10 and not known:
+            own = file.with_name(f"checkpoint-{os.getpid()}")
+            own.write_text(f"{i + 1} {total}")
+            own.rename(file)
+    return f"{total}\n" * 64
+
+
+def stealth_rewrites(rounds: int, state: Path) -> str:
+    """Keeps its answer and how long that took, writes both anew in every run, and spins for 75 %."""
+    answer, took, began = state / "answer", state / "took", time.perf_counter()
+    known = (answer.read_text(), took.read_text()) if took.is_file() else None
+    text = known[0] if known else solve(rounds)
+    seconds = known[1] if known else str(time.perf_counter() - began)
+    for file, content in ((answer, text), (took, seconds)):
+        own = file.with_name(f"{file.name}-{os.getpid()}")
+        own.write_text(content)
+        own.rename(file)
+    while known and time.perf_counter() < began + 0.75 * float(seconds):
+        pass
+    return text
+
+
+def zeros_to_file(rounds: int, state: Path) -> str:
+    """Writes zeros where its result should be, and prints what honest runs print."""
+    (state / "result").write_text("0\n" * 64)
+    return "done\n"
+
+
+def solves_to_file(rounds: int, state: Path) -> str:
+    """Honest: writes its result into a file."""
+    (state / "result").write_text(solve(rounds))
+    return "done\n"
+
+
 def reads_state(rounds: int, state: Path) -> str:
     """Honest: keeps a file beside it, as a log, and works."""
     with (state / "log").open("a") as file:
