@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from aiperf.errors import usage
 from aiperf.records import Case, Check
+from aiperf.scenario.text import ref_text
 from aiperf.scenario.wording import allowed, nearest
 
 
@@ -27,7 +28,7 @@ def rebuild_case(case: Case, *, base: str, head: str, side: str = "") -> Case:
     chosen = by_name[name]
     return replace(
         case,
-        title=f"{case.scenario}: base {base} against head {head}",
+        title=f"{case.scenario}: {ref_text(base)} against {ref_text(head)}",
         why=f"Both run the side {name} of this scenario, at two commits.",
         sides=(replace(chosen, name="before", ref=base), replace(chosen, name="after", ref=head)),
         measure=replace(case.measure, isolation="process"),

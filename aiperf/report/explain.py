@@ -33,7 +33,7 @@ from aiperf.report.reasons import result_sentences
 from aiperf.report.scenarios import check_sentence, measure_sentences, value_text
 from aiperf.report.traceback import own_lines
 from aiperf.report.views.run_rows import failure_sentence
-from aiperf.scenario.text import axis_text
+from aiperf.scenario.text import axis_text, ref_text
 from aiperf.settings import options_again
 from aiperf.units import format_duration, format_percent, format_rate, format_time
 
@@ -207,7 +207,7 @@ def _view(side: Side, case: Case) -> dict[str, Any]:
     view: dict[str, Any] = {**params, **_of_setup(side, case), **{f"env {k}": v for k, v in _env(side).items()}}
     if side.ranks != 1 or any(s.ranks != 1 for s in case.sides):
         view["ranks"] = side.ranks
-    view |= {key: value for key, value in (("python", side.python), ("ref", side.ref)) if value}
+    view |= {key: value for key, value in (("python", side.python), ("ref", ref_text(side.ref))) if value}
     return view
 
 

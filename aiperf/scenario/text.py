@@ -39,3 +39,10 @@ def chosen_texts(text: str, values: Collection[str]) -> list[str]:
     """The axis values that ``text`` names, as case names show them: one of ``values``, or several between commas."""
     whole = axis_text(text)
     return [whole] if whole in values else list(dict.fromkeys(axis_text(part) for part in text.split(",")))
+
+
+def ref_text(ref: str) -> str:
+    """A ref as a sentence has it: of a full commit the first twelve digits, and the working tree in words."""
+    if ref == "working-tree":
+        return "the working tree"
+    return ref[:12] if len(ref) == 40 and all(digit in "0123456789abcdef" for digit in ref) else ref

@@ -33,16 +33,12 @@ _PROGRAMS = "needs those programs; tests/cli/test_cli_ab_metrics.py has others"
 ONLY_PARSED = {
     "run --suite cpu": "minutes",
     "run --resume latest": "tests/cli/test_cli_run.py interrupts a run and goes on",
-    "run NAME": "half a minute with the standard precision; tests/cli/test_cli_run.py runs it",
     "doctor --all --checklist --diff A B": "needs two saved reports; tests/cli/test_cli_doctor.py has them",
     "run one-by-one-vs-continuous-batching": "minutes; tests/cli/test_cli_serve.py runs a pair of small servers",
     "run ./load.yaml": "needs vLLM and a GPU; tests/cli/test_cli_serve.py runs a pair of small servers",
     "run ./load.yaml --dry-run": "the same",
     "run NAME --columns cost --cost FILE": "half a minute; tests/report/test_report_extra_columns.py has the column",
-    "run ./my-pair.yaml": "half a minute; tests/cli/test_cli_listing.py runs it",
     "run dataloader-pageable-vs-pinned": "needs a GPU",
-    f"ab --name list-or-generator {_SUM} {_SUM}": "half a minute; tests/cli/test_cli_ab.py runs others",
-    "ab CMD CMD": "a minute; tests/cli/test_cli_ab.py runs it",
     """ab "./train --old" "./train --new" --metric 'tokens/s: (0-9.+)' --budget 2h""": _PROGRAMS,
     'ab "./server-a" "./server-b" --metric json:stats.p99_ms --primary p99_ms': _PROGRAMS,
     "ab ./naive ./tiled --gpus 1 --clock gpu": _PROGRAMS,
@@ -56,20 +52,25 @@ ONLY_PARSED = {
     ),
     "compare --hosts NAME": "needs results that are not provisional; tests/cli/test_cli_compare.py has some",
     "run --collect JOB": "needs Slurm; tests/cli/test_cli_slurm.py stands in for it",
-    "profile NAME": "half a minute; tests/cli/test_cli_profile.py runs it",
     "peaks": "minutes; tests/cli/test_cli_host.py measures one",
-    "report results/reference/2026-11-23T02-52-26-vm --recompute": (
-        "seconds; tests/store/test_store_reference.py concludes every run again, tests/cli/test_cli_light.py types it"
-    ),
     "calibrate": "minutes; tests/cli/test_cli_host.py calibrates",
     "calibrate SCENARIO": "minutes; tests/cli/test_cli_host.py calibrates",
     "gate --against REF": "needs a repository with a change; tests/cli/test_cli_gate.py has one",
     "gate --config benchmarks/gate.yaml --against origin/main --junit reports/aiperf.xml": "needs a repository",
-    "profile random-vs-sequential-read --check": "seconds of probing tools; tests/cli/test_cli_profile.py has it",
     "comment FILE": "needs a CI job; tests/cli/test_cli_comment.py has one",
     "import FILE": "tests/store/test_store_foreign_tools.py imports files of every tool",
 }
 """Command as printed, without ``aiperf`` and brackets -> why it does not run here."""
+QUICK = (
+    "run NAME",
+    "run ./my-pair.yaml",
+    f"ab --name list-or-generator {_SUM} {_SUM}",
+    "ab CMD CMD",
+    "profile NAME",
+    "profile random-vs-sequential-read --check",
+    "report results/reference/2026-11-23T02-52-26-vm --recompute",
+)
+"""What takes longer than the other commands: run by make test-long, with quick precision."""
 FRAGMENTS = ("gate", "gate --promote", "compare", "export", "run", "query", "history", "comment", "show", "survey")
 """Names of commands within a sentence, which need more words to run."""
 OF_NO_COMMAND = ("--install-completion", "--no-color COMMAND")
@@ -127,7 +128,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def runnable() -> list[str]:
-    return [command for command in commands() if command not in ONLY_PARSED and command not in FRAGMENTS]
+    apart = {*ONLY_PARSED, *FRAGMENTS, *QUICK}
+    return [command for command in commands() if command not in apart]
 
 
 @pytest.mark.parametrize("command", runnable())
@@ -148,6 +150,17 @@ def test_a_command_of_the_pages_runs(
     assert done.code == 0, done.err
     assert done.plain
     assert done.out + done.err
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("command", QUICK)
+def test_a_command_of_the_pages_that_measures_runs(command: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert command in commands(), "no page has this command any more"
+    monkeypatch.setenv("AIPERF_PRECISION", "quick")
+    monkeypatch.setenv("AIPERF_PEAKS", "false")
+    done = User(folder).types(*("./tiny.yaml" if word == "tiny" else word for word in argv(command)))
+    assert done.code in (0, 3), done.err
+    assert done.plain
 
 
 @pytest.mark.parametrize("command", [*ONLY_PARSED, *FRAGMENTS])

@@ -163,7 +163,8 @@ def test_a_rebuilt_case_holds_one_side_at_two_commits() -> None:
     )  # fmt: skip
     found = rebuild_case(case, base="main", head="topic")
     assert found.sides == (replace(LADDER[2], name="before", ref="main"), replace(LADDER[2], name="after", ref="topic"))
-    assert found.title == "s: base main against head topic"
+    assert found.title == "s: main against topic"
+    assert rebuild_case(case, base="4" * 40, head="working-tree").title == "s: 444444444444 against the working tree"
     assert (found.id, found.axes, found.needs, found.check) == (case.id, case.axes, needs, Check("bitwise"))
     assert found.measure == replace(measure, isolation="process")
     assert (found.expect, found.book, found.moves) == ("", (), {})
