@@ -1,4 +1,4 @@
-"""The README's table of the book's own programs, from what book.sh left: book_table.py FOLDER.
+"""The guide's table of the book's own programs, from what book.sh left: book_table.py FOLDER.
 
 Below it, a line for every pair whose ratio is not within 1 % or that took 30 s. Exit 1 where one of them has no known
 reason.
