@@ -98,12 +98,12 @@ def gate_exit(
 ) -> Exit:
     """Exit code of the rows: 2 before 5, 1, 6, 4, 3, 0; 77 when every row was skipped; 130 when interrupted.
 
-    Without a baseline means new at head where base was rebuilt: that lets the others decide, as long as there are any.
+    Without a baseline means new at head where base was rebuilt, and that is no failure: else the change that adds a
+    benchmark could never pass.
     """
     if interrupted:
         return Exit.INTERRUPTED
-    new_at_head = level == "rebuild" and any(row.ratio is not None for row in rows)
-    statuses = {row.status for row in rows} - ({"no_baseline"} if new_at_head else set())
+    statuses = {row.status for row in rows} - ({"no_baseline"} if level == "rebuild" else set())
     codes = {_EXIT_OF[status] for status in statuses if status in _EXIT_OF}
     if unsaved:
         codes.add(Exit.USAGE)

@@ -17,6 +17,7 @@ from aiperf.cli.options import DEFAULT_RESULTS, ResultsOption, in_results, with_
 from aiperf.cli.output import case_view
 from aiperf.errors import UserError, usage
 from aiperf.host.read import read_host
+from aiperf.paths import YAML_SUFFIXES
 from aiperf.plan.needs import unmet
 from aiperf.records import Needs
 from aiperf.report.layout.formats import OutputFormat, print_in
@@ -57,6 +58,8 @@ def show(
     except UserError:
         if newest := next(reversed(entries(results, scenario=name).entries), None):
             way = f"Show that run: {in_results(f'aiperf show {newest.run.run} {shlex.quote(name)}', results)}"
+            if beside := next((name + suffix for suffix in YAML_SUFFIXES if Path(name + suffix).is_file()), ""):
+                way += f"; or the file here: aiperf show ./{beside}"
             raise usage(f'"{name}" is not a scenario here, but a stored run measured it.', way) from None
         raise
     if not paths:

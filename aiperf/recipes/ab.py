@@ -256,10 +256,20 @@ def _words(where: str, text: str, example: str, faults: list[Fault]) -> tuple[st
     if not parts:
         faults.append(Fault(where, "is empty.", example))
     elif shutil.which(parts[0]) is None:
-        quoted = f'Put a program and its arguments in quotes together: "PROGRAM {parts[0]}"; or write ./{parts[0]}.'
-        advice = quoted if os.path.isfile(parts[0]) else "Give its path, or check PATH."
-        faults.append(Fault(where, f'program "{parts[0]}" not found.', advice))
+        faults.append(_not_started(where, parts[0]))
     return parts
+
+
+def _not_started(where: str, program: str) -> Fault:
+    """Why a program cannot be started: a file that may not be executed, a script without its interpreter, or none."""
+    if not os.path.isfile(program):
+        return Fault(where, f'program "{program}" not found.', "Give its path, or check PATH.")
+    if program.endswith(".py"):
+        return Fault(where, f'"{program}" is not a program.', f'Write "python {program}", in quotes together.')
+    quoted = f'Put a program and its arguments in quotes together: "PROGRAM {program}"'
+    if "/" not in program:
+        return Fault(where, f'program "{program}" not found.', f"{quoted}; or write ./{program}.")
+    return Fault(where, f'"{program}" is not executable.', f"{quoted}; or make it executable: chmod +x {program}.")
 
 
 def _metrics(asked: AskedMetrics, faults: list[Fault]) -> tuple[ProgramMetric, ...]:

@@ -248,7 +248,9 @@ def _new_at_head(gate: Gate, base: GateBase, case: Case) -> GateRow | None:
     if commits is None:
         return None
     files = _files_of(case, gate.config.side, commits.repo)
-    absent = (f"no {path}" for path in files if not _holds(commits.repo, commits.base, path))
+    folder = Path(case.path).resolve().parent.relative_to(commits.repo.resolve())
+    needed = [*([folder] if folder.parts else []), *files]
+    absent = (f"no {path}" for path in needed if not _holds(commits.repo, commits.base, path))
     lacked = (found for path in files if (found := _lacked(case, gate.config.side, commits, path)))
     missing = next(chain(absent, lacked), "")
     if not missing:

@@ -425,10 +425,11 @@ def test_of_an_interrupted_gate_only_rows_that_were_judged_are_counted():
         assert said == f"interrupted with {count} judged · exit code 130: interrupted"
 
 
-def test_what_is_new_at_head_lets_the_others_decide_and_is_no_pass_by_itself():
+def test_what_is_new_at_head_is_no_failure_and_lets_the_others_decide():
     new = row("no_baseline", case="n")
     assert gate_exit([new, row("passed")], on_inconclusive="warn", level="rebuild") is Exit.OK
-    assert gate_exit([new], on_inconclusive="warn", level="rebuild") is Exit.NO_BASELINE
+    assert gate_exit([new], on_inconclusive="warn", level="rebuild") is Exit.OK
+    assert gate_exit([new], on_inconclusive="warn", level="ratio") is Exit.NO_BASELINE
     assert gate_exit([new, row("passed")], on_inconclusive="warn", level="ratio") is Exit.NO_BASELINE
 
 

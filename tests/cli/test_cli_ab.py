@@ -79,9 +79,15 @@ def test_a_program_that_fails_is_a_failed_case_with_its_last_words(user) -> None
 def test_every_mistake_in_the_commands_is_told_at_once(here, user) -> None:
     told = here("ab", "nosuchprogram -x", "sh -c 'x", "--env-before", "A", "--env-after", "=b")
     assert told.code == 2
+    (user.folder / "old").write_text("")
     (user.folder / "old.py").write_text("")
-    unquoted = here("ab", "true", "old.py")
-    assert 'in quotes together: "PROGRAM old.py"; or write ./old.py.' in unquoted.err
+    for typed, said in (
+        ("old", 'program "old" not found. Put a program and its arguments in quotes together: "PROGRAM old"; or write'),
+        ("./old", '"./old" is not executable.'),
+        ("./old", "or make it executable: chmod +x ./old."),
+        ("old.py", '"old.py" is not a program. Write "python old.py", in quotes together.'),
+    ):
+        assert said in " ".join(here("ab", "true", typed).err.split())
     told_of_a_pipe = here("ab", "true | true", "true")
     assert (told_of_a_pipe.code, "no shell runs this" in told_of_a_pipe.err) == (2, True)
     for fragment in (

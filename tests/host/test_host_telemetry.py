@@ -109,7 +109,8 @@ def test_what_the_machine_did_meanwhile_is_told_per_second(tmp_path):
     root = machine(tmp_path, **{"proc/vmstat": "pgfault 1000\n", "proc/loadavg": "0.50 1 1 2/90 7\n"})
 
     def fault():
-        (root / "proc/vmstat").write_text("pgfault 500000\n")
+        (root / "proc/more").write_text("pgfault 500000\n")
+        (root / "proc/more").replace(root / "proc/vmstat")  # never seen half written
 
     telemetry = watch(FakeGpu(), root, meanwhile=fault, side="before")
     assert telemetry.sides["before"]["load"] == 0.5

@@ -222,7 +222,18 @@ def test_code_that_base_does_not_have_is_new_and_no_failure_of_the_others(repo):
     assert (new.status, new.ratio) == ("no_baseline", None)
     assert "has no new.py" in new.sentence
     alone = gate(repo, Fake({}), case(repo, "n", program="new.py"))
-    assert alone.exit is Exit.NO_BASELINE
+    assert alone.exit is Exit.OK
+
+
+def test_a_scenario_in_a_folder_that_base_does_not_have_is_new(repo):
+    (repo / "benchmarks").mkdir()
+    side = {"workload": f"{repo}/bench.py:old", "folder": str(repo / "benchmarks")}
+    sides = (Side("before", **side), Side("after", **side))
+    added = replace(case(repo, "a"), sides=sides, path=str(repo / "benchmarks/a.yaml"))
+    outcome = gate(repo, Fake({}), added)
+    assert (outcome.rows[0].status, outcome.exit) == ("no_baseline", Exit.OK)
+    assert "new at head: base" in outcome.rows[0].sentence
+    assert "has no benchmarks" in outcome.rows[0].sentence
 
 
 def workload(repo, name, function, **params):

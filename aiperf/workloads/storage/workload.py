@@ -149,7 +149,7 @@ def read(
         prepare=_prepare(asked, cold, seen),
         counters=lambda: {**reader.counters(), **cold.counters()},
         facts=_facts(asked, data, seen),
-        close=_each(close, seen.close if seen is not None else None),
+        close=close if seen is None else _each(close, seen.close),
     )
 
 
