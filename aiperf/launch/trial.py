@@ -70,9 +70,9 @@ class Trial:
         if self.busy > _BUSY_MOST:
             return f"{self.side} keeps {self.busy:.1f} cores busy"
         if self.wall_s > _SHORT_S and self.busy < _BUSY_LEAST:
-            return f"{self.side} computes only {100 * self.busy:.0f} % of its time"
+            return f"{self.side} computed only {100 * self.busy:.0f} % of its time when run alone"
         if self.system_s > _SYSTEM_MOST * self.cpu_s:
-            return f"{self.side} spends {100 * self.system_s / self.cpu_s:.0f} % of its CPU time in the kernel"
+            return f"{self.side} spent {100 * self.system_s / self.cpu_s:.0f} % of its CPU time in the kernel when run alone"
         return ""
 
 

@@ -120,7 +120,10 @@ class PlainFunction:
         try:
             inspect.signature(setup).bind(*args, **kwargs)
         except TypeError as error:
-            raise NotAWorkload(f"{name} cannot be called: {error}. Write def {name}(seed, ...):") from None
+            advice = f"Write def {name}(seed, ...):"
+            if _takes(setup, _SEED) and (missing := _missing(setup, len(args), kwargs)):
+                advice = f"Give {', '.join(missing)} under params:, or in Python by kwargs={{...}}."
+            raise NotAWorkload(f"{name} cannot be called: {error}. {advice}") from None
         except ValueError:
             pass
         found = setup(*args, **kwargs)
@@ -179,6 +182,14 @@ def _unpickled(path: Path) -> tuple[tuple[Any, ...], dict[str, Any]]:
         what = f"the arguments cannot be read in a fresh process: {error}"
         raise NotAWorkload(f"{what}. Write setup=, a function of a module that makes them") from None
     return tuple(args), dict(kwargs)
+
+
+def _missing(function: Callable[..., Any], given: int, named: Mapping[str, Any]) -> list[str]:
+    """Parameters that have no default and get no value, of which ``given`` are given in order."""
+    known = [
+        p for p in inspect.signature(function).parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]
+    return [p.name for p in known[given:] if p.default is p.empty and p.name not in named]
 
 
 def _takes(function: Callable[..., Any], name: str) -> bool:

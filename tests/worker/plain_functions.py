@@ -41,6 +41,10 @@ def misnamed(rng):
     return rng
 
 
+def sized(seed, n):
+    return (n,)
+
+
 def a_workload(seed):
     return Workload(lambda: None)
 

@@ -151,6 +151,10 @@ REFUSED = {
         ("scaled", "misnamed"),
         r"misnamed cannot be called: .* Write def misnamed\(seed, \.\.\.\):",
     ),
+    "a parameter without a value": (
+        ("scaled", "sized"),
+        r"sized cannot be called: .*'n'\. Give n under params:, or in Python by kwargs=",
+    ),
     "too many in order": (
         ("none_needed", "in_order"),
         r"in_order gave 2 in order: a tuple holds .* Write return \(value,\)",
