@@ -72,7 +72,8 @@ class Trial:
         if self.wall_s > _SHORT_S and self.busy < _BUSY_LEAST:
             return f"{self.side} computed only {100 * self.busy:.0f} % of its time when run alone"
         if self.system_s > _SYSTEM_MOST * self.cpu_s:
-            return f"{self.side} spent {100 * self.system_s / self.cpu_s:.0f} % of its CPU time in the kernel when run alone"
+            share = 100 * self.system_s / self.cpu_s
+            return f"{self.side} spent {share:.0f} % of its CPU time in the kernel when run alone"
         return ""
 
 
