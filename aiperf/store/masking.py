@@ -14,6 +14,9 @@ from typing import Any
 WITHHELD = "[withheld]"
 _ALWAYS = re.compile(r"passw(or)?d|passphrase|secrets?|credentials?|apikey|jwt")
 _AT_THE_END = re.compile(r"(token|auth|cookie|(api|access|private|signing|account|encryption) key)$")
+_OF_A_TEXT = re.compile(
+    r"(first|last|next|per|inter|new|prompt|output|bos|eos|sep|cls|mask|pad|unk|stop|start|end) token$"
+)
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 _ASSIGNED = re.compile(r"([A-Za-z][\w.-]*)=([^\s\"']+|\"[^\"]*\"|'[^']*')")
 _FLAG = re.compile(r"(?:^|\s)--?([A-Za-z][\w.-]*)(?:\s+(?=[^-\s])([^\s\"']+|\"[^\"]*\"|'[^']*')|$)")
@@ -30,9 +33,11 @@ _TYPED = ("argv", "case", "facts", "failure")
 
 
 def named_like_secret(name: str) -> bool:
-    """Whether the name of a variable or an option says that its value is a secret: not that of a number of tokens."""
+    """Whether the name of a variable or an option says that its value is a secret: not that of a number of tokens, or
+    of a token of a text."""
     words = " ".join(word.lower() for word in _WORD.findall(name))
-    return bool(_ALWAYS.search(words.replace(" ", "")) or _AT_THE_END.search(words))
+    at_the_end = _AT_THE_END.search(words) and not _OF_A_TEXT.search(words)
+    return bool(_ALWAYS.search(words.replace(" ", "")) or at_the_end)
 
 
 def masked(plain: Any) -> Any:

@@ -26,7 +26,19 @@ def test_names_of_secrets_are_known(name: str) -> None:
     assert named_like_secret(name)
 
 
-@pytest.mark.parametrize("name", ["max_tokens", "--tokenizer", "TOKENIZERS_PARALLELISM", "num_key_heads", "author"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "first_token",
+        "eos_token",
+        "stop-token",
+        "max_tokens",
+        "--tokenizer",
+        "TOKENIZERS_PARALLELISM",
+        "num_key_heads",
+        "author",
+    ],
+)
 def test_names_of_what_models_count_are_none(name: str) -> None:
     assert not named_like_secret(name)
 
