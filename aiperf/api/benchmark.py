@@ -155,7 +155,7 @@ class ComparisonFixture:
             raise KeyboardInterrupt
         if outcome.exit in _FAILS:
             pytest.fail(_fault(outcome), pytrace=False)
-        if outcome.exit in (Exit.NO_BASELINE, Exit.SKIPPED):
+        if outcome.exit in (Exit.NO_BASELINE, Exit.SKIPPED) or all(r.status == "no_baseline" for r in outcome.rows):
             pytest.skip(next((row.sentence for row in outcome.rows if row.sentence), outcome.sentence))
 
 
