@@ -223,9 +223,9 @@ class SideRunner:
         )
 
     def fresh(self, request: messages.FreshRequest) -> messages.FreshReply:
-        """Single iterations on inputs met for the first time and on inputs met before. First all on inputs that it had
-        before: who keeps the last result only has it then, and where the side need not be called for it, nothing tells
-        it when it is looked at."""
+        """Single iterations on inputs met for the first time and on inputs met before. Where the side need not be
+        called for it, first all on inputs that it had before, so that nothing tells it when it is looked at; so do
+        ranks, whose number of iterations does not depend on time: who keeps the last result only has it then."""
         known, *seeds = request.seeds
         taken: dict[bool, list[float]] = {True: [], False: []}
         with self._ranges.side(self.request.side), self._ranges.phase("audit"), quiet_interpreter():
@@ -238,9 +238,10 @@ class SideRunner:
                 self._untimed()
                 steps += 1
             began, cold = perf_counter(), list[float]()
-            for seed in sorted(seeds, key=lambda seed: seed != known):
+            known_first = swap is not None or not request.seconds
+            for seed in sorted(seeds, key=lambda seed: seed != known) if known_first else seeds:
                 new = seed != known
-                mine, share = taken[new], 1.0 if new else _HALF
+                mine, share = taken[new], _HALF if swap and not new else 1.0
                 if len(mine) >= request.fewest and perf_counter() - began > share * request.seconds:
                     continue
                 if swap is None:

@@ -71,5 +71,10 @@ def test_exclusive_sides_are_audited_alike_even_if_only_one_prepares(measured: M
     settings = replace(SETTINGS, precision=replace(PRECISION, side_seconds=1.0, round_seconds=0.1))
     pair = measured(side("before"), side("after", "prepares"), exclusive=True, settings=settings)
     before, after = facts(pair)
-    assert before["audits"] == after["audits"] != []
+    both = list(zip(before["audits"], after["audits"], strict=True))
+    alike, own = ([seeds for seeds in both if (len(set(seeds)) == 1) is same] for same in (True, False))
+    assert alike
+    # Single iterations on new inputs are on such that no other side meets.
+    assert own
+    assert len({seed for seeds in own for seed in seeds}) == 2 * len(own)
     assert failed(pair) == []
