@@ -248,8 +248,7 @@ def _new_at_head(gate: Gate, base: GateBase, case: Case) -> GateRow | None:
     if commits is None:
         return None
     files = _files_of(case, gate.config.side, commits.repo)
-    folder = Path(case.path).resolve().parent.relative_to(commits.repo.resolve())
-    needed = [*([folder] if folder.parts else []), *files]
+    needed = [*_folder_of(case, commits.repo), *files]
     absent = (f"no {path}" for path in needed if not _holds(commits.repo, commits.base, path))
     lacked = (found for path in files if (found := _lacked(case, gate.config.side, commits, path)))
     missing = next(chain(absent, lacked), "")
@@ -257,6 +256,12 @@ def _new_at_head(gate: Gate, base: GateBase, case: Case) -> GateRow | None:
         return None
     reason = f"new at head: base {commits.base[:_SHORT]} has {missing}"
     return blank_row(case, rules_of(gate, case)[0].metric, "no_baseline", reason)
+
+
+def _folder_of(case: Case, repo: Path) -> list[Path]:
+    """The folder that both sides run in, relative to the root of the repository; none where it is the root itself."""
+    folder, root = Path(case.path).parent.resolve(), repo.resolve()
+    return [folder.relative_to(root)] if folder != root and folder.is_relative_to(root) else []
 
 
 def _files_of(case: Case, name: str, repo: Path) -> list[Path]:

@@ -131,14 +131,7 @@ def draw_keys(array: Any, *, name: str, seed: int) -> None:
     fresh = np.setdiff1d(draw.integers(low, high, 2 * host.size, dtype=np.int64), host)
     drawn, places = host.copy(), draw.permutation(host.size)[: min(host.size // 2, fresh.size)]
     drawn[places] = draw.permutation(fresh)[: places.size].astype(host.dtype)
-    if kind(array) == "torch":
-        import torch
-
-        write(array, torch.from_numpy(drawn).to(array.device))
-    elif kind(array) == "numpy":
-        write(array, drawn)
-    else:
-        array.set(drawn)
+    _write_host(array, drawn)
 
 
 def lower(array: Any, most: int, *, name: str, seed: int) -> None:
@@ -148,14 +141,19 @@ def lower(array: Any, most: int, *, name: str, seed: int) -> None:
     host, dtype = to_numpy(array)
     draw, low = np.random.default_rng(own_seed(seed, name)), 0 if dtype == "bool" else 1
     drawn = draw.integers(low, most, host.shape, endpoint=True).astype(host.dtype)
+    _write_host(array, drawn)
+
+
+def _write_host(array: Any, values: Any) -> None:
+    """Put a NumPy array into an array of any library, wherever that lies."""
     if kind(array) == "torch":
         import torch
 
-        write(array, torch.from_numpy(drawn).to(array.device))
+        write(array, torch.from_numpy(values).to(array.device))
     elif kind(array) == "numpy":
-        write(array, drawn)
+        write(array, values)
     else:
-        array.set(drawn)
+        array.set(values)
 
 
 def has_repeats(array: Any) -> bool:
