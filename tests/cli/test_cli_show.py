@@ -86,3 +86,11 @@ def test_a_damaged_record_is_named_and_counts_as_none(here, user, stored) -> Non
     shown = here("show", "./tiny.yaml")
     assert "tiny.json" in shown.err
     assert "not measured yet" in shown.out
+
+
+def test_a_measured_name_is_told_with_its_run_and_with_the_file_of_that_name_that_lies_here(reader):
+    told = reader.types("show", "tiny")
+    assert told.code == 2
+    said = " ".join(told.err.split())
+    assert '"tiny" is not a scenario here, but a stored run measured it. Show that run: aiperf show 2' in said
+    assert said.endswith("tiny; or the file here: aiperf show ./tiny.yaml")

@@ -255,9 +255,11 @@ def test_two_commits_differ_in_their_ref_and_not_in_where_they_are_checked_out()
         env = {"PYTHONPATH": f"{root}:/opt", "AIPERF_COMMIT": ref, "MODE": "fast"}
         return Side(name, workload=f"{root}/mine.py:f", setup=f"{root}/mine.py:make", ref=ref, env=env)
 
-    text = flat(measured(make_case("mine", sides=(side("before", "abc"), side("after", "def")))))
+    text = flat(measured(make_case("mine", sides=(side("before", "4" * 40), side("after", "working-tree")))))
     assert "Every side runs mine.py:f with setup mine.py:make, env MODE fast." in text
-    assert re.findall(r"They differ in [^)]*\)", text) == ["They differ in ref (before: abc, after: def)"]
+    assert re.findall(r"They differ in [^)]*\)", text) == [
+        "They differ in ref (before: 444444444444, after: the working tree)"
+    ]
 
 
 def test_that_a_case_was_interrupted_is_said_once_before_its_results() -> None:
