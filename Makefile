@@ -25,8 +25,8 @@ test: install
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "not long and not alone" --durations 12
 	$(BIN)/python -m pytest -m "alone and not long" $(ALONE)
 
-# Rarer simulations of statistics, the verdicts of all shipped reference runs but the small ones, and what takes long in
-# the compilers, engines and clients of others, and combinations of which make test tries each value.
+# Rarer simulations of statistics, the verdicts of all shipped reference runs but the small ones, tests of the compilers,
+# engines, clients and profilers of others that take seconds each, and combinations of which make test tries each value.
 test-long: install
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m long
 

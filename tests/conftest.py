@@ -37,7 +37,6 @@ LONGEST = (
     "workloads/test_workloads_serve_foreign_client.py",
     "api/test_api_pytest_plugin.py",
     "launch/test_launch_pair.py",
-    "workloads/test_workloads_triton_interpreted.py",
     "workloads/test_workloads_parallel_gang.py",
     "cli/test_cli_streams.py",
     "cli/test_cli_light.py",

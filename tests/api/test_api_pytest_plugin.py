@@ -108,6 +108,7 @@ def commit(folder):
         subprocess.run(["git", *words], cwd=folder.path, check=True)
 
 
+@pytest.mark.long
 def test_marked_tests_and_single_functions_are_called_once_or_gated_against_a_commit(folder):
     folder.makepyfile(test_gated=GATED)
     (folder.path / "fast.yaml").write_text(PRECISION.replace("looks: [3]", "looks: [4]"))

@@ -242,6 +242,7 @@ def stand_in(user: User, export: str) -> None:
     tools._answer.cache_clear()
 
 
+@pytest.mark.long
 def test_commands_for_use_by_hand_do_what_a_pass_does_in_the_environment_of_a_pass(here, user, monkeypatch) -> None:
     monkeypatch.setenv("MY_API_TOKEN", TOKEN)
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
@@ -284,6 +285,7 @@ def test_commands_for_use_by_hand_are_printed_and_nothing_is_run(here, user) -> 
     assert not list(user.folder.rglob("trace-*"))
 
 
+@pytest.mark.long
 def test_a_side_that_fails_under_a_profiler_is_told_and_the_exit_code_says_so(user) -> None:
     path = user.scenario("fails", after="{fails: true}")
     done = user.types("profile", path, "--with", "torch")
@@ -294,6 +296,7 @@ def test_a_side_that_fails_under_a_profiler_is_told_and_the_exit_code_says_so(us
     assert "the model file is missing" in told
 
 
+@pytest.mark.long
 def test_an_interrupt_while_a_run_profiles_prints_the_table_and_exits_with_130(user) -> None:
     told = user.folder / "told"
     argv = ("run", "./tiny.yaml", "--precision", "fast.yaml", "--no-peaks", "--profile", "torch")

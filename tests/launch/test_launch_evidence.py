@@ -115,6 +115,7 @@ LARGE = {"items": 3 << 18, "patch": "digest"}
 """6 MiB: more than is handed over whole, here. Both sides make the same digest of whatever they have."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("check", [BITWISE, CLOSE])
 def test_large_outputs_that_claim_to_be_equal_are_seen_in_parts(
     judged: Judged, check: Check, monkeypatch: pytest.MonkeyPatch
@@ -129,6 +130,7 @@ def test_large_outputs_that_claim_to_be_equal_are_seen_in_parts(
     assert (found.seen_bytes, found.output_bytes) == (8 << 20, 12 << 20)
 
 
+@pytest.mark.long
 def test_large_outputs_that_differ_within_the_tolerance_are_compared_whole(
     judged: Judged, monkeypatch: pytest.MonkeyPatch
 ) -> None:

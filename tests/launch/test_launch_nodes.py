@@ -148,6 +148,7 @@ def test_a_full_folder_is_told_before_nodes_are_waited_for(tmp_path, monkeypatch
     assert "--results" in caught.value.faults[0].hint
 
 
+@pytest.mark.long
 def test_a_job_that_does_without_a_node_names_it_and_turns_it_away_when_it_comes_late(tmp_path, monkeypatch):
     file = meeting_file(tmp_path, "job")
     hello = {"role": "node", "version": __version__, "facts": {}}

@@ -220,6 +220,7 @@ def slow_start(context: Context):
 """
 
 
+@pytest.mark.long
 def test_a_gang_that_begins_slowly_is_profiled_for_several_iterations_the_same_in_every_rank(
     tmp_path: Path, guardian: Guardian
 ):
@@ -290,6 +291,7 @@ def test_a_report_that_is_cut_short_is_no_report(tmp_path: Path):
 # ---- perf's FIFOs ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_gang_of_two_reports_by_rank_and_one_rank_alone_switches_perf_on_and_off(tmp_path: Path, guardian: Guardian):
     one = standalone(tmp_path, f"{SIDES}:reduces", ranks=2, control=True, trace=True)
     words: list[str] = []

@@ -69,6 +69,7 @@ def test_a_survey_reads_every_group_and_pair_three_times_and_names_the_slowed_on
     assert list((tmp_path / ".nodes").iterdir()) == []
 
 
+@pytest.mark.long
 def test_a_link_that_is_slowed_is_slow_where_its_two_ends_meet_and_nowhere_else(tmp_path):
     asked = SurveyRequest(1, 0.03, groups=3, slow_link=((0, 2), 3.0))
     survey, _ = run_survey(asked, host=HOST, settings=make_settings(tmp_path), cluster=None, note=print)
@@ -137,6 +138,7 @@ def test_groups_that_would_share_a_gpu_have_no_all_reduce_between_gpus_and_it_sa
     }  # fmt: skip
 
 
+@pytest.mark.long
 def test_what_nodes_cannot_do_together_is_left_out_as_a_whole(tmp_path):
     """A host that says it has GPUs, and a torch that has none."""
     told = replace(HOST, gpus=(object(), object()))

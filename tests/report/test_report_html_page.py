@@ -164,6 +164,7 @@ def large() -> Large:
     return Large(run, records, render_html(run, records, pairs=pairs), asked)
 
 
+@pytest.mark.long
 def test_five_thousand_cases_fit_and_none_is_missing_from_the_table(large: Large) -> None:
     run, records, html, _ = large
     assert len(html.encode()) < 3_000_000

@@ -194,6 +194,7 @@ for name in map(str.strip, sys.stdin):
 """
 
 
+@pytest.mark.long
 def test_a_process_that_dies_or_hangs_fails_its_scenario_and_no_other(capsys: pytest.CaptureFixture[str]) -> None:
     crew = Crew([sys.executable, "-c", CHILD], jobs=1, limit_s=4.0, line=lambda o: f"{o.name} {o.detail}".strip())
     found = check_all(["one", "dies", "two", "hangs", "three"], crew)

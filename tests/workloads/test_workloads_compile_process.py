@@ -227,6 +227,7 @@ def test_a_mode_a_mutation_or_a_spread_that_cannot_be_is_refused(params, message
         family.process(Context(), **params)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("after", [{}, {"scope": "block", "dtype": "bfloat16"}])
 def test_a_decoding_step_of_changing_batches_gives_the_truth(after, tmp_path):
     shared = {"function": "decode_block", "lengths": [8], "spread": 0.75, "layers": 2, "width": 64}

@@ -360,6 +360,7 @@ def _parsed(stream: bytes) -> dict[str, list[np.ndarray]]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "records"), [("records", 300), ("records_of_four", 1500)])
 def test_structs_and_arrays_hold_the_same_records(told: Told, name: str, records: int) -> None:
     fields = told.given[: 8 * records].reshape(8, records)

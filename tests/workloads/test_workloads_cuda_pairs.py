@@ -11,6 +11,8 @@ import pytest
 from cuda_emulator import emulate
 from cuda_sides import ROOT, KernelSide, sides_of
 
+pytestmark = pytest.mark.long
+
 N = 4096
 TAPS = {"a": {"shape": "4 * n"}, "w": {"shape": "4"}, "out": {"role": "output"}}
 SMALL: dict[str, dict[str, Any]] = {

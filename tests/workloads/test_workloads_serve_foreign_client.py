@@ -88,6 +88,7 @@ def test_times_from_sending_are_said_to_be_that_and_give_no_queue(tmp_path: Path
     assert values["goodput"] == pytest.approx(100.0)
 
 
+@pytest.mark.long
 def test_audits_are_sent_by_our_own_client_so_that_answers_are_compared(tmp_path: Path) -> None:
     with loaded(tmp_path, client=client(), seed=5) as workload:
         play(workload)
@@ -111,6 +112,7 @@ def test_fewer_tokens_than_the_trace_asks_for_are_noticed(tmp_path: Path) -> Non
         assert workload.faults()["token_count"].startswith("the server returned 24 tokens for 48 requested")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
@@ -150,6 +152,7 @@ def test_a_server_that_dies_under_another_client_is_what_the_failure_names(tmp_p
         play(workload)
 
 
+@pytest.mark.long
 def test_a_request_that_the_client_lost_counts_as_failed(tmp_path: Path) -> None:
     said = "1 of 6 requests failed; the first one: it is not in the client's file"
     with pytest.raises(ServerFault, match=said), loaded(tmp_path, client=client("--fault", "fewer")) as workload:

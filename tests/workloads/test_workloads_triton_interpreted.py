@@ -20,6 +20,8 @@ from aiperf.plan.cases import expand
 from aiperf.scenario.load import load_scenario
 from aiperf.workloads.shared.triton_gemm import SEARCHED
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 CHILD = Path(__file__).with_name("interpreted_kernels.py")
 Case = tuple[str, dict[str, Any]]
