@@ -177,8 +177,7 @@ def play_rounds(
     draw = random.Random(f"{seed}-rounds")
     audited = _by_round(audits, rounds, draw)
     scheduled = any(turn.rounds for turn in turns.values())
-    step_s = max(turn.seconds / max(1, turn.samples * turn.iterations + turn.reentry) for turn in turns.values())
-    probed = _fresh_round(step_s, rounds, draw, fully=len(audits) > 1) if fresh and not scheduled else None
+    probed = _fresh_round(turns, rounds, draw, fully=len(audits) > 1) if fresh and not scheduled else None
     played = Played([], {side: [] for side in order})
     steps = {side: turns[side].reentry + turns[side].iterations * (turns[side].samples + wall_too) for side in order}
     done = dict.fromkeys(order, 0)
@@ -194,7 +193,7 @@ def play_rounds(
             done[side] += steps[side]
             if index == probed:  # before the audits: what they leave is a sign
                 with spent.on("audits"):
-                    played.fresh[side] = reply = _fresh(gangs[side], side, own_seeds(fresh, side), step_s, settings)
+                    played.fresh[side] = reply = _fresh(gangs[side], side, own_seeds(fresh, side), turns, settings)
                 done[side] += reply.steps
             for audit in audited.get(index, ()):
                 lead = 0 if scheduled else (done[side] + audit.parity) % 2
@@ -315,15 +314,23 @@ def _by_round(audits: Sequence[Audit], rounds: int, draw: random.Random) -> dict
     return found
 
 
-def _fresh_round(step_s: float, rounds: int, draw: random.Random, *, fully: bool) -> int | None:
+def _longest_step(turns: Mapping[str, TurnPlan]) -> float:
+    """Seconds of an iteration of the slowest side."""
+    return max(turn.seconds / max(1, turn.samples * turn.iterations + turn.reentry) for turn in turns.values())
+
+
+def _fresh_round(turns: Mapping[str, TurnPlan], rounds: int, draw: random.Random, *, fully: bool) -> int | None:
     """The round after whose turns single iterations are timed; None where they are too long. ``fully``: in a pair that
     has all the audits of the precision."""
-    return draw.randrange(rounds) if step_s <= (_LONGEST_FRESH_S if fully else _LONGEST_LATER_S) else None
+    longest = _LONGEST_FRESH_S if fully else _LONGEST_LATER_S
+    return draw.randrange(rounds) if _longest_step(turns) <= longest else None
 
 
-def _fresh(gang: Gang, side: str, seeds: tuple[int, ...], step_s: float, settings: Settings) -> FreshReply:
+def _fresh(
+    gang: Gang, side: str, seeds: tuple[int, ...], turns: Mapping[str, TurnPlan], settings: Settings
+) -> FreshReply:
     # Ranks end after the same number of them, which is told before: as many as fit into the seconds.
-    fitting = _FEWEST_FRESH if gang.plan.ranks == 1 else int(_FRESH_S / max(step_s, 1e-9))
+    fitting = _FEWEST_FRESH if gang.plan.ranks == 1 else int(_FRESH_S / max(_longest_step(turns), 1e-9))
     fewest = min(max(fitting, _FEWEST_FRESH), _MOST_FRESH)
     request = FreshRequest(side, seeds, fewest, _single_seconds(gang, settings))
     replies = gang.command(request, limit=settings.limits.measure)
