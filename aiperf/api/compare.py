@@ -98,7 +98,7 @@ def compare(
     *,
     setup: Function | None = None,
     args: Sequence[Any] = (),
-    kwargs: Mapping[str, Any] | None = None,
+    params: Mapping[str, Any] | None = None,
     check: str | Mapping[str, Any] = "tolerance",
     precision: str = "standard",
     threshold: float | str | None = None,
@@ -117,23 +117,23 @@ def compare(
 
     ``setup``: makes the arguments of both from a seed, ``def setup(seed, ...)``: a tuple holds them in order, a dict by
     name, anything else is the only one. Audits call it anew with other seeds, which shows what was cached.
-    ``args``, ``kwargs``: what ``setup`` is given besides the seed, or else what both functions are given; pickled.
+    ``params``: by name, for each of ``setup`` and the functions that takes the name, as ``params:`` of a scenario;
+    ``args``: in order, for ``setup`` besides the seed, or else for both functions. Both are pickled.
     ``check``: ``tolerance``, ``bitwise``, ``{"rtol": 1e-3}`` or ``{"kind": "none", "reason": "..."}``.
     ``precision``: quick, standard or rigorous; ``threshold``: smallest share that matters, 0.02 or "2%"; ``budget``:
     seconds or ``"2min"`` at most, but for the first look; ``name``: of the case in the stored run under ``results``.
 
-    Raises ValueError for what cannot be compared, with what to do, and KeyboardInterrupt after what was measured is
-    saved.
+    Raises ValueError for what cannot be compared, and KeyboardInterrupt after what was measured is saved. A side that
+    fails raises nothing: then ``ok`` is False, and ``reason`` says why.
     """
     if in_worker():
         refuse()
     try:
         functions = Functions(
-            reference_of(before, role="before"),
-            reference_of(after, role="after"),
+            *(reference_of(side, role=role) for side, role in ((before, "before"), (after, "after"))),
             setup=reference_of(setup, role="setup") if setup is not None else "",
             args=args,
-            kwargs=dict(kwargs or {}),
+            params=dict(params or {}),
             check=check_of(check),
             env=import_environment(),
             name=name,
@@ -196,14 +196,14 @@ def settings_of(
 
 def _refuse_without_arguments(functions: Functions) -> None:
     """Raise UserError for the first function that cannot be called without any, where none are given."""
-    if functions.setup or functions.args or functions.kwargs:
+    if functions.setup or functions.args or functions.params:
         return
     for role, function in (("before", functions.before), ("after", functions.after)):
         signature = read_signature(function, base=Path.cwd())
         needed = [name for name in signature.parameters if name not in signature.defaults]
         if needed and not signature.open:
             what = f"{role}: {function.rpartition(':')[2]} takes {allowed(needed)}, but no arguments are given."
-            raise usage(what, "Pass args=(...), kwargs={...}, or setup=function, which makes them from a seed.")
+            raise usage(what, "Pass args=(...), params={...}, or setup=function, which makes them from a seed.")
 
 
 def _share(threshold: float | str) -> float:
