@@ -110,10 +110,9 @@ def compare(
 ) -> Compared:
     """Is ``after`` really faster than ``before``, and do both return the same?
 
-    Both are called in fresh processes, in finely alternating random rounds, and what they return is compared by value.
-    Fresh processes import them by file and name, so they are functions of a module or a file, or texts such as
-    ``"mine.py:parse"`` and ``"json:loads"``. A script that calls this is imported up to the call: functions stand above
-    it, or the call stands under ``if __name__ == "__main__":``.
+    Both are called in fresh processes, in finely alternating random rounds, and returned values are compared. These
+    processes import them by file and name: pass functions of a file or module, or texts such as ``"json:loads"``. They
+    import a script up to this call: functions stand above it, or it stands under ``if __name__ == "__main__":``.
 
     ``setup``: makes the arguments of both from a seed, ``def setup(seed, ...)``: a tuple holds them in order, a dict by
     name, anything else is the only one. Audits call it anew with other seeds, which shows what was cached.
@@ -130,7 +129,8 @@ def compare(
         refuse()
     try:
         functions = Functions(
-            *(reference_of(side, role=role) for side, role in ((before, "before"), (after, "after"))),
+            reference_of(before, role="before"),
+            reference_of(after, role="after"),
             setup=reference_of(setup, role="setup") if setup is not None else "",
             args=args,
             params=dict(params or {}),
