@@ -117,7 +117,7 @@ def _without_results(record: CaseRecord, rules: Sequence[MetricRule]) -> GateRow
         causes += [record.failure.message] if record.failure is not None else []
         status, sentence = "unfit", next(iter(causes), "the host disturbed too many pairs")
     elif record.status == "failed":
-        status, sentence = "failed", gate_wording.failure(record.failure, rebuilt=record.case.rebuilt)
+        status, sentence = "failed", gate_wording.failure(record.failure)
     elif not record.results:
         status, sentence = "inconclusive", f"nothing was concluded: {record.stop or record.status}"
     else:

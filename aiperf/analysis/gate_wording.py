@@ -14,8 +14,6 @@ from aiperf.analysis.wording import change_interval, percent
 from aiperf.records import Comparison, Failure
 
 _HASH = 8
-_COMMITS = {"before": "base", "after": "head"}
-"""What the sides of a rebuilt case are to whoever reads the gate."""
 NOTHING_CHANGED = "no code changed between base and head"
 _NAMED = 3
 _LAST_WORDS = 200
@@ -51,12 +49,11 @@ def undecided(shift: Comparison, *, loss: float, more_sessions: bool) -> str:
     return f"{lead} after {shift.pairs} pairs; about {shift.pairs_needed} would decide it"
 
 
-def failure(found: Failure | None, *, rebuilt: bool) -> str:
-    """Where and why a launch failed, of a program with its last words; of a case that two commits run, at which."""
+def failure(found: Failure | None) -> str:
+    """Where and why a launch failed, of a program with its last words."""
     if found is None:
         return "a launch failed; no reason was recorded"
-    side = _COMMITS.get(found.side, found.side) if rebuilt else found.side
-    place = ", ".join(part for part in (side, found.phase) if part)
+    place = ", ".join(part for part in (found.side, found.phase) if part)
     rank = f" (rank {found.rank})" if found.rank is not None else ""
     lines = found.stderr_tail.splitlines() if found.kind == "error" and found.exit_status else []
     words = next((plain for line in reversed(lines) if (plain := _printable(line))), "")

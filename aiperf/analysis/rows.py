@@ -17,6 +17,9 @@ from aiperf.records import Better, CaseRecord, Limit, Result
 TIME_UNITS = ("s",)
 """A metric in one of these units has a speedup; any other has a change."""
 
+FIRST_SIDES, LAST_SIDES = ("", "before", "base"), ("", "after", "head")
+"""Sides of which tables need not say that they were compared: after with before, head with base."""
+
 
 def _column(meaning: str, default: Any) -> Any:
     """A field with what it means, which SQL's schema shows."""

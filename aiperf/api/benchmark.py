@@ -5,7 +5,6 @@ What must not live here: hooks and options of pytest (pytest_plugin.py), measuri
 
 from __future__ import annotations
 
-import inspect
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from aiperf.api.compare import Compared, compare, settings_of, worded
 from aiperf.api.references import Function, import_environment, reference_of, source_of
 from aiperf.errors import Exit, UserError
 from aiperf.host.read import read_host
+from aiperf.protocol.arguments import names_of, not_in_order, seeded, shared_out
 from aiperf.recipes.function_gate import check_commit, gate_function
 from aiperf.recipes.functions import Functions
 from aiperf.report.layout.page import page_lines
@@ -95,7 +95,7 @@ class ComparisonFixture:
         *,
         setup: Function | None = None,
         args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
+        params: Mapping[str, Any] | None = None,
         check: str | Mapping[str, Any] = "tolerance",
     ) -> Any:
         """Call a function once, and return what it returns; with ``--aiperf-against REF`` gate it instead.
@@ -103,12 +103,12 @@ class ComparisonFixture:
         A gate interleaves the function of that commit with the one that lies here, and fails the test on a regression
         that a fresh session confirms, or where both return something else. It returns None.
         """
-        kwargs = dict(kwargs or {})
+        params = dict(params or {})
         if not self.asked.against:
-            return _once(function, setup, args, kwargs)
+            return _once(function, setup, args, params)
         refused = ""
         try:
-            self.gate(function, setup=setup, args=args, kwargs=kwargs, check=check)
+            self.gate(function, setup=setup, args=args, params=params, check=check)
         except UserError as error:
             refused = worded(error)
         if refused:
@@ -121,7 +121,7 @@ class ComparisonFixture:
         *,
         setup: Function | None = None,
         args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any],
+        params: Mapping[str, Any],
         check: str | Mapping[str, Any] = "tolerance",
     ) -> None:
         """Fail, skip or pass the test by what a gate says of the function. Raises UserError."""
@@ -131,7 +131,7 @@ class ComparisonFixture:
             name,
             setup=reference_of(setup, role="setup") if setup is not None else "",
             args=args,
-            kwargs=kwargs,
+            params=params,
             check=check_of(check),
             env=import_environment(),
             name=_case_name(self.test),
@@ -160,17 +160,19 @@ class ComparisonFixture:
             pytest.skip(next((row.sentence for row in outcome.rows if row.sentence), outcome.sentence))
 
 
-def _once(function: Function, setup: Function | None, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+def _once(function: Function, setup: Function | None, args: Sequence[Any], params: dict[str, Any]) -> Any:
     """One plain call, with the arguments that a set-up makes where there is one."""
     if not callable(function) or not (setup is None or callable(setup)):
         pytest.fail("without --aiperf-against the function is called here: pass it, not its name.", pytrace=False)
     if setup is None:
-        return function(*args, **kwargs)
-    seed = {"seed": _SEED} if "seed" in inspect.signature(setup).parameters else {}
-    made = setup(*args, **kwargs, **seed)
+        return function(*args, **params)
+    own, given = shared_out(params, function=names_of(function), setup=names_of(setup))
+    first, seed = seeded(setup, args, _SEED)
+    made = setup(*first, **given, **seed)
     if isinstance(made, dict):
-        return function(**made)
-    return function(*(() if made is None else made if isinstance(made, tuple) else (made,)))
+        return function(**{**own, **made})
+    in_order = () if made is None else made if isinstance(made, tuple) else (made,)
+    return function(*in_order, **not_in_order(function, own, given=len(in_order)))
 
 
 def _line(row: GateRow) -> str:

@@ -98,7 +98,7 @@ def compare(
     *,
     setup: Function | None = None,
     args: Sequence[Any] = (),
-    kwargs: Mapping[str, Any] | None = None,
+    params: Mapping[str, Any] | None = None,
     check: str | Mapping[str, Any] = "tolerance",
     precision: str = "standard",
     threshold: float | str | None = None,
@@ -110,20 +110,20 @@ def compare(
 ) -> Compared:
     """Is ``after`` really faster than ``before``, and do both return the same?
 
-    Both are called in fresh processes, in finely alternating random rounds, and what they return is compared by value.
-    Fresh processes import them by file and name, so they are functions of a module or a file, or texts such as
-    ``"mine.py:parse"`` and ``"json:loads"``. A script that calls this is imported up to the call: functions stand above
-    it, or the call stands under ``if __name__ == "__main__":``.
+    Both are called in fresh processes, in finely alternating random rounds, and returned values are compared. These
+    processes import them by file and name: pass functions of a file or module, or texts such as ``"json:loads"``. They
+    import a script up to this call: functions stand above it, or it stands under ``if __name__ == "__main__":``.
 
     ``setup``: makes the arguments of both from a seed, ``def setup(seed, ...)``: a tuple holds them in order, a dict by
     name, anything else is the only one. Audits call it anew with other seeds, which shows what was cached.
-    ``args``, ``kwargs``: what ``setup`` is given besides the seed, or else what both functions are given; pickled.
+    ``params``: by name, for each of ``setup`` and the functions that takes the name, as ``params:`` of a scenario;
+    ``args``: in order, for ``setup`` besides the seed, or else for both functions. Both are pickled.
     ``check``: ``tolerance``, ``bitwise``, ``{"rtol": 1e-3}`` or ``{"kind": "none", "reason": "..."}``.
     ``precision``: quick, standard or rigorous; ``threshold``: smallest share that matters, 0.02 or "2%"; ``budget``:
     seconds or ``"2min"`` at most, but for the first look; ``name``: of the case in the stored run under ``results``.
 
-    Raises ValueError for what cannot be compared, with what to do, and KeyboardInterrupt after what was measured is
-    saved.
+    Raises ValueError for what cannot be compared, and KeyboardInterrupt after what was measured is saved. A side that
+    fails raises nothing: then ``ok`` is False, and ``reason`` says why.
     """
     if in_worker():
         refuse()
@@ -133,7 +133,7 @@ def compare(
             reference_of(after, role="after"),
             setup=reference_of(setup, role="setup") if setup is not None else "",
             args=args,
-            kwargs=dict(kwargs or {}),
+            params=dict(params or {}),
             check=check_of(check),
             env=import_environment(),
             name=name,
@@ -196,14 +196,14 @@ def settings_of(
 
 def _refuse_without_arguments(functions: Functions) -> None:
     """Raise UserError for the first function that cannot be called without any, where none are given."""
-    if functions.setup or functions.args or functions.kwargs:
+    if functions.setup or functions.args or functions.params:
         return
     for role, function in (("before", functions.before), ("after", functions.after)):
         signature = read_signature(function, base=Path.cwd())
         needed = [name for name in signature.parameters if name not in signature.defaults]
         if needed and not signature.open:
             what = f"{role}: {function.rpartition(':')[2]} takes {allowed(needed)}, but no arguments are given."
-            raise usage(what, "Pass args=(...), kwargs={...}, or setup=function, which makes them from a seed.")
+            raise usage(what, "Pass args=(...), params={...}, or setup=function, which makes them from a seed.")
 
 
 def _share(threshold: float | str) -> float:

@@ -69,7 +69,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
             f"Write def {name}(aiperf): aiperf(function, setup=make_arguments)",
             pytrace=False,
         )
-    _benchmark(pyfuncitem)(pyfuncitem.function, kwargs=params)
+    _benchmark(pyfuncitem)(pyfuncitem.function, params=params)
     return True
 
 

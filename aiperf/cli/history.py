@@ -22,6 +22,7 @@ from aiperf.records import CaseRecord, RunRecord
 from aiperf.report.html.listing_page import history_html
 from aiperf.report.layout.formats import OutputFormat, print_in
 from aiperf.report.views.history_table import history_view
+from aiperf.report.views.listings import runs_view
 from aiperf.report.views.sparks import can_draw
 from aiperf.scenario.wording import allowed, nearest
 from aiperf.store.history import entries
@@ -35,7 +36,7 @@ def history(
         typer.Argument(
             metavar="NAME",
             show_default=False,
-            help="A scenario, or the id of one of its cases.",
+            help="A scenario, or the id of one of its cases; without it, the stored runs are listed.",
             autocompletion=scenarios,
         ),
     ] = "",
@@ -54,8 +55,14 @@ def history(
         typer.Option("--output", metavar="PATH", help="Output file; default: history.html in the results folder."),
     ] = "",
 ) -> None:
-    """Show the trend of a scenario over stored runs, with its change points and what changed there."""
+    """Show the trend of a scenario over stored runs, with its change points and what changed there.
+
+    Without NAME, list the stored runs and what each holds.
+    """
     refuse_page_in(form, html=html, output=output)
+    if not name and not (html or case or metric or host or all_hosts):
+        _list_runs(form, results)
+        return
     if not name:
         raise _nothing(name, results, damaged=0)
     stored = entries(results, scenario=_scenario_of(name))
@@ -78,6 +85,16 @@ def history(
         write_page(path, page, form, warnings=warnings)
         return
     view = history_view(shown, hidden=hidden, warnings=warnings, ascii_only=not can_draw(sys.stdout.encoding))
+    print_in(form, view, warnings=warnings)
+
+
+def _list_runs(form: OutputFormat, results: Path) -> None:
+    """Print which runs are stored and what each holds. Raises UserError where there are none."""
+    stored = entries(results)
+    warnings = [damaged.sentence for damaged in stored.damaged]
+    if not stored.entries:
+        raise _nothing("", results, damaged=len(warnings))
+    view = runs_view([(entry.run, entry.record) for entry in stored.entries], warnings=warnings)
     print_in(form, view, warnings=warnings)
 
 

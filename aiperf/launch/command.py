@@ -24,9 +24,9 @@ from aiperf.launch.environment import program_environment
 from aiperf.launch.gang import LaunchSkipped
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.injection import InjectionMissing, injected_variables, wants_gpu
-from aiperf.launch.printed import KEPT, compare_printed, printed_changes
-from aiperf.launch.program import Launcher, LauncherLost, Program
-from aiperf.launch.program_output import NoValue, PrintedChange, last_line, printed
+from aiperf.launch.printed import KEPT, compare_printed, printed_changes, printed_relations
+from aiperf.launch.program import Launcher, LauncherLost, Program, ProgramOutput
+from aiperf.launch.program_output import NoValue, last_line, printed
 from aiperf.launch.program_values import failed, given_values, hung, unknown_value
 from aiperf.launch.scratch import Scratch
 from aiperf.launch.shims import ResolvedCommand, resolve
@@ -157,7 +157,7 @@ def plan_commands(
             heard=heard,
         ) as scene:  # fmt: skip
             trials = tuple(_trial(side, scene) for side in case.sides)
-            changes = _changes(scene, trials)
+            printed = _printed(scene, trials)
     except _Stop as stop:
         return stop.failure
     except InjectionMissing as missing:
@@ -166,7 +166,8 @@ def plan_commands(
     own_clock = bool(case.program_metrics) or wants_gpu(case)
     whole = tuple(replace(trial, own_clock=own_clock) for trial in trials)
     plan = choose(whole, settings=settings, memory=proc.memory_info().get("MemAvailable", 0))
-    return replace(plan, resolved=resolved, changes=changes)
+    prints = printed_relations([side.name for side in case.sides], printed)
+    return replace(plan, resolved=resolved, changes=printed_changes(printed), prints=prints)
 
 
 def measure_command_pair(
@@ -252,8 +253,8 @@ def _one_trial(side: Side, scene: _Scene, index: int) -> Trial:
     )
 
 
-def _changes(scene: _Scene, trials: Sequence[Trial]) -> dict[str, PrintedChange]:
-    """Where sides print something else than the first, by two more runs of each; nothing where these take too long.
+def _printed(scene: _Scene, trials: Sequence[Trial]) -> dict[str, list[ProgramOutput]]:
+    """What each side prints in one more run, or in two where the first ones differ; nothing where these take too long.
 
     Timed runs are not asked: what is kept goes through a pipe, and a program may do otherwise than with /dev/null.
     """
@@ -267,7 +268,7 @@ def _changes(scene: _Scene, trials: Sequence[Trial]) -> dict[str, PrintedChange]
             runs[side.name].append(_alone(side, scene, 1, phase=_OUTPUT).child.printed)
     except _Stop:
         return {}
-    return printed_changes(runs)
+    return runs
 
 
 # ---- running ---------------------------------------------------------------------------------------------------------

@@ -125,6 +125,7 @@ def _trial_facts(side: Side, plan: CommandPlan) -> dict[str, Any]:
     return {
         **({"first_run": {**own_s, "from_disk": first.io_bytes > IO_BYTES, **_chars([first])}} if first else {}),
         **({"slice_s": SLICE_S} if plan.sliced else {}),
+        **({"prints": plan.prints[side.name]} if side.name in plan.prints else {}),
         **({"prints_otherwise": asdict(plan.changes[side.name])} if side.name in plan.changes else {}),
         **({"shim": shim.shim, "program": shim.argv[0]} if shim and shim.shim else {}),
     }

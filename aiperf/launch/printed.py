@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from aiperf.launch.command_details import Run
 from aiperf.launch.program import ProgramOutput
-from aiperf.launch.program_output import PrintedChange, first_change
+from aiperf.launch.program_output import PrintedChange, PrintedRelation, first_change
 from aiperf.records import Case, CheckResult
 
 KEPT = 16 << 20
@@ -20,11 +20,29 @@ KEPT = 16 << 20
 def compare_printed(case: Case, runs: Mapping[str, Sequence[Run]]) -> tuple[CheckResult, ...]:
     """The check of every side that is held against the first, or the one that says that nothing is compared."""
     if case.check.kind != "bitwise":
-        return (CheckResult(True, "exit status 0 on all sides; what they print is not compared", kind="none"),)
+        return (CheckResult(True, "exit status 0 on all sides; what they print is no part of this check", kind="none"),)
     base, *others = (side.name for side in case.sides)
     model = secrets.choice(runs[base])
     own = next((run for run in runs[base] if _differs(run, model)), None)
     return tuple(_check(other, runs[other], base, model, own) for other in others)
+
+
+def printed_relations(sides: Sequence[str], runs: Mapping[str, Sequence[ProgramOutput]]) -> dict[str, PrintedRelation]:
+    """Side -> how what it prints relates to what the first side prints."""
+    base, *others = sides
+    steady = {name: all(one == own[0] for one in own) for name, own in runs.items()}
+
+    def relation(name: str) -> PrintedRelation:
+        if not runs:
+            return "unseen"
+        model = runs[base][0]
+        if not (steady[base] and steady[name]):
+            return "varies"
+        if runs[name][0] != model:
+            return "otherwise"
+        return "same" if model.size else "nothing"
+
+    return {name: relation(name) for name in others}
 
 
 def printed_changes(runs: Mapping[str, Sequence[ProgramOutput]]) -> dict[str, PrintedChange]:
@@ -33,7 +51,7 @@ def printed_changes(runs: Mapping[str, Sequence[ProgramOutput]]) -> dict[str, Pr
     Programs that print times or numbers of processes differ from themselves and say nothing.
     """
     steady = {name: own[0] for name, own in runs.items() if all(one == own[0] for one in own)}
-    base = next(iter(runs))
+    base = next(iter(runs), "")
     if base not in steady:
         return {}
     model = steady.pop(base)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any
+from typing import Any, Literal
 
 from aiperf.errors import AiperfError
 from aiperf.records import FailureKind, ProgramMetric
@@ -23,6 +23,11 @@ _TAIL_BYTES, _TAIL_LINES = 8192, 20
 _SHOWN_LINE = 200
 _LAST_WORDS = 80
 _SHOWN_CHANGE = 40
+
+
+PrintedRelation = Literal["same", "nothing", "otherwise", "varies", "unseen"]
+"""What a program prints against another: the same, nothing as the other does, something else, other things from run to
+run (one of both), or nobody looked."""
 
 
 @dataclass(frozen=True)

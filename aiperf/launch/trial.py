@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from aiperf.launch.program_output import PrintedChange
+from aiperf.launch.program_output import PrintedChange, PrintedRelation
 from aiperf.launch.shims import ResolvedCommand
 from aiperf.settings import Settings
 
@@ -92,6 +92,8 @@ class CommandPlan:
     """Side -> what is started for its command."""
     changes: Mapping[str, PrintedChange] = field(default_factory=dict)
     """Side -> where it prints something else than the first one."""
+    prints: Mapping[str, PrintedRelation] = field(default_factory=dict)
+    """Side -> how what it prints relates to what the first one prints."""
 
 
 def choose(trials: Sequence[Trial], *, settings: Settings, memory: int) -> CommandPlan:

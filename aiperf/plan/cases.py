@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.errors import Fault, UserError, usage
+from aiperf.protocol.arguments import shared_out
 from aiperf.records import Case, Clock, Measure, Needs, Side
 from aiperf.scenario.binding import bind
 from aiperf.scenario.expectations import expected_verdict
@@ -139,12 +140,10 @@ def _own_nodes(layer: Layer) -> Layer:
 
 
 def _shared_out(spec: SideSpec, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The values that a side's function takes, and those of its set-up; a name that both have goes to both."""
+    """The values of a side's function, and those of its set-up."""
     if spec.setup_signature is None or spec.signature is None:
         return dict(values), {}
-    made = {k: v for k, v in values.items() if k in spec.setup_signature.parameters}
-    own = {k: v for k, v in values.items() if k in spec.signature.parameters or k not in made}
-    return own, made
+    return shared_out(values, function=spec.signature.parameters, setup=spec.setup_signature.parameters)
 
 
 def _beside(params: Mapping[str, Any], folder: Path) -> dict[str, Any]:

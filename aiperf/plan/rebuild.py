@@ -14,7 +14,7 @@ from aiperf.scenario.wording import allowed, nearest
 
 
 def rebuild_case(case: Case, *, base: str, head: str, side: str = "") -> Case:
-    """The case whose before is a side of ``case`` at ``base`` and whose after is the same side at ``head``.
+    """The case whose sides, base and head, are one side of ``case`` at the commits ``base`` and ``head``.
 
     ``side`` is the last one by default: after, or a ladder's last step. What the scenario says about before against
     after (expectation, book, counters that must move, outputs that differ by design) does not hold between two commits
@@ -30,7 +30,7 @@ def rebuild_case(case: Case, *, base: str, head: str, side: str = "") -> Case:
         case,
         title=f"{case.scenario}: {ref_text(base)} against {ref_text(head)}",
         why=f"Both run the side {name} of this scenario, at two commits.",
-        sides=(replace(chosen, name="before", ref=base), replace(chosen, name="after", ref=head)),
+        sides=(replace(chosen, name="base", ref=base), replace(chosen, name="head", ref=head)),
         measure=replace(case.measure, isolation="process"),
         check=_same(case.check),
         moves={},

@@ -33,8 +33,9 @@ class Functions:
     setup: str = ""
     """Function that makes the arguments of both from a seed; empty without one."""
     args: Sequence[Any] = ()
-    """Arguments of the set-up where there is one, else of both functions."""
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments in order, of the set-up where there is one, else of both functions."""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments by name, of the set-up and of both functions, as ``params:`` of a scenario."""
     check: Check = field(default_factory=Check)
     env: Mapping[str, str] = field(default_factory=dict)
     name: str = ""
@@ -78,10 +79,10 @@ def function_case(functions: Functions) -> Iterator[Case]:
 
 def _written(functions: Functions, path: Path) -> str:
     """The file with the arguments; empty where there are none."""
-    if not functions.args and not functions.kwargs:
+    if not functions.args and not functions.params:
         return ""
     try:
-        path.write_bytes(pickle.dumps((tuple(functions.args), dict(functions.kwargs))))
+        path.write_bytes(pickle.dumps((tuple(functions.args), dict(functions.params))))
     except (pickle.PicklingError, TypeError, AttributeError) as error:
         hint = "Give setup=, a function of a module that makes them from a seed."
         raise usage(f"the arguments cannot be sent to fresh processes: {error}.", hint) from None

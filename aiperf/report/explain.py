@@ -26,7 +26,7 @@ from aiperf.report.explain_host import meanwhile_sentences, placement_sentences,
 from aiperf.report.explain_outside import outside_sentences
 from aiperf.report.layout.text import clean_keep, wrap
 from aiperf.report.mechanism import mechanism_sentences
-from aiperf.report.numbers import clean, format_value
+from aiperf.report.numbers import clean, format_interval, format_value
 from aiperf.report.output_changes import change_sentences
 from aiperf.report.program_facts import program_sentences
 from aiperf.report.reasons import result_sentences
@@ -373,6 +373,14 @@ def _findings(run: RunRecord, record: CaseRecord) -> CaseBlock:
         said = ["The host findings are unknown: the run's own record is damaged."]
     elif not said and record.pairs:
         said = ["No host finding affects this case."]
+    elif said and (result := next((r for r in record.results if r.primary), None)) is not None:
+        span = format_interval(result.comparison.low, result.comparison.high)
+        said += [
+            f"Findings do not change the verdict ({record.outcome(result)}): what differed from pair to pair is in the "
+            f"interval ({span}) already; what favoured one side in every pair would not show."
+        ]
+        if any(finding.level == "unfit" for finding in record.findings):
+            said.append("With --host-check strict, a case that the host is unfit for is not measured.")
     return CaseBlock("findings", _FINDINGS, said)
 
 

@@ -16,12 +16,36 @@ _COUNTED = {
 }
 
 
+_PRINTS = {
+    "same": "{base} and {side} print the same",
+    "nothing": "{base} and {side} print nothing",
+    "otherwise": "{side} prints something else than {base}",
+    "varies": "what {base} or {side} prints changes from run to run, so it was not compared",
+    "unseen": "{base} and {side} were not compared",
+}
+"""How what a side prints relates to what the first one prints."""
+
+
+def printed_sentences(record: CaseRecord) -> list[str]:
+    """Say whether the programs of a case print the same; empty for other cases, and for records that do not hold it."""
+    if not record.case.is_command or not record.pairs:
+        return []
+    base, *others = (side.name for side in record.case.sides)
+    if record.case.check.kind == "bitwise":
+        wrong = {side for pair in record.pairs for c in pair.checks if not c.passed for side in c.sides}
+        same = [side for side in others if side not in wrong]
+        return [f"Output: {base} and {side} printed the same in every run that was compared." for side in same]
+    facts = {run.side: str(run.facts.get("prints")) for pair in record.pairs for run in pair.runs}
+    said = [_PRINTS[facts[side]].format(base=base, side=side) for side in others if facts.get(side, "") in _PRINTS]
+    return [f"Output: {'; '.join(said)}."] if said else []
+
+
 def program_sentences(record: CaseRecord) -> list[str]:
     """Say how the programs of a case were run; empty for other cases, and for records that do not hold it."""
     if not record.case.is_command:
         return []
     runs = {run.side: run for pair in record.pairs for run in pair.runs}
-    return [*_turns(runs), *_shims(runs), *_counted(runs)]
+    return [*_turns(runs), *_shims(runs), *_counted(runs), *printed_sentences(record)]
 
 
 def _turns(runs: dict[str, SideRun]) -> Iterator[str]:

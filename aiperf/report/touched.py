@@ -15,7 +15,7 @@ _MOST_NAMES = 4
 
 
 def touched_lines(table: RunTable) -> list[str]:
-    """``unfit, affects every case: CPU 0-1 97 % busy; ...``: one line for each thing that was found, unfit ones first.
+    """``unfit, may affect every case: CPU 0-1 97 % busy; ...``: one line for each thing found, unfit ones first.
 
     Of a value that changes from one reading of the host to the next (a load, a temperature) the first is shown.
     """
@@ -32,7 +32,7 @@ def touched_lines(table: RunTable) -> list[str]:
 
 def _line(level: str, found: dict[str, set[str]], rows: Sequence[RunRow]) -> str:
     more = f" (the first of {len(found)} readings)" if len(found) > 1 else ""
-    return f"{level}, affects {_where(set().union(*found.values()), rows)}: {next(iter(found)).rstrip('.')}{more}"
+    return f"{level}, may affect {_where(set().union(*found.values()), rows)}: {next(iter(found)).rstrip('.')}{more}"
 
 
 def _where(touched: set[str], rows: Sequence[RunRow]) -> str:

@@ -45,13 +45,16 @@ class Resolved:
 
     @property
     def takes(self) -> Signature:
-        """What a scenario may give to the workload and its set-up together; the latter may give any of the former."""
+        """What a scenario may give to the workload and its set-up together.
+
+        The latter may make any argument of the former, but not one that it takes itself.
+        """
         if self.setup_signature is None:
             return self.signature
         own, made = self.signature, self.setup_signature
         return Signature(
             {**own.parameters, **made.parameters},
-            {**dict.fromkeys(own.parameters), **own.defaults, **made.defaults},
+            {name: own.defaults.get(name) for name in own.parameters if name not in made.parameters} | made.defaults,
             plain=True,
             open=own.open or made.open,
         )

@@ -15,11 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from aiperf.protocol.arguments import SEED, names_of, not_in_order, seeded, shared_out
 from aiperf.protocol.messages import WorkloadCall
 from aiperf.worker import arrays, values
 from aiperf.workloads.contract import Array, Context, Work, Workload
-
-_SEED = "seed"
 
 
 class NotAWorkload(TypeError):
@@ -94,14 +93,14 @@ class PlainFunction:
     def make_arguments(self, seed: int) -> None:
         """The arguments of the function, from its set-up where it has one. Raises NotAWorkload."""
         self._seed = seed
-        args, kwargs = self._given
-        own = dict(self._call.params)
-        if self._setup is not None:
-            made = self._made(self._setup, seed)
-            args, own = made[0], {**own, **made[1]}
-        else:
-            own = {**own, **kwargs}
-        self._args, self._kwargs = self._bound(args, own)
+        args, named = self._given
+        if self._setup is None:
+            self._args, self._kwargs = self._bound(args, {**self._call.params, **named})
+            return
+        own, given = shared_out(named, function=names_of(self._function), setup=names_of(self._setup))
+        args, made = self._made(self._setup, seed, {**self._call.setup_params, **given})
+        own = not_in_order(self._function, {**self._call.params, **own}, given=len(args))
+        self._args, self._kwargs = self._bound(args, {**own, **made})
 
     def redraw(self, seed: int) -> None:
         """Other arguments, and the fact that they are not, where the set-up gives the same for every seed."""
@@ -110,19 +109,20 @@ class PlainFunction:
         if seed != former and before == {name: arrays.digest(array) for name, array in self.inputs().items()}:
             self._facts["inputs"] = f"made by {self._call.setup.rpartition(':')[2]}, the same for every seed"
 
-    def _made(self, setup: Callable[..., Any], seed: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _made(
+        self, setup: Callable[..., Any], seed: int, kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments in order and by name that the set-up makes, given ``kwargs`` and the seed."""
         name = self._call.setup.rpartition(":")[2]
-        args, kwargs = self._given
-        kwargs = {**self._call.setup_params, **kwargs}
-        if _takes(setup, _SEED):
-            kwargs[_SEED] = seed
+        args, own = seeded(setup, self._given[0], seed)
+        kwargs = {**kwargs, **own}
         seed_libraries(seed)
         try:
             inspect.signature(setup).bind(*args, **kwargs)
         except TypeError as error:
             advice = f"Write def {name}(seed, ...):"
-            if _takes(setup, _SEED) and (missing := _missing(setup, len(args), kwargs)):
-                advice = f"Give {', '.join(missing)} under params:, or in Python by kwargs={{...}}."
+            if SEED in names_of(setup) and (missing := _missing(setup, len(args), kwargs)):
+                advice = f"Give {', '.join(missing)} under params:, or in Python by params={{...}}."
             raise NotAWorkload(f"{name} cannot be called: {error}. {advice}") from None
         except ValueError:
             pass
@@ -153,6 +153,9 @@ class PlainFunction:
         if self._setup is None:
             return "Write setup: ./file.py:function, which makes its arguments from a seed, or params: {name: value}."
         name = self._call.setup.rpartition(":")[2]
+        unknown = [n for n in self._given[1] if n in kwargs and n not in names_of(self._function)]
+        if unknown:
+            return f"Neither it nor {name} takes {', '.join(unknown)}: name what params= gives in one of them."
         got = f"{len(args)} in order" if args else f"{', '.join(kwargs) or 'none'} by name"
         return (
             f"{name} gave {got}: a tuple holds the arguments in order, a dict those by name. "
@@ -190,14 +193,6 @@ def _missing(function: Callable[..., Any], given: int, named: Mapping[str, Any])
         p for p in inspect.signature(function).parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
     ]
     return [p.name for p in known[given:] if p.default is p.empty and p.name not in named]
-
-
-def _takes(function: Callable[..., Any], name: str) -> bool:
-    try:
-        parameters = inspect.signature(function).parameters
-    except (ValueError, TypeError):
-        return False
-    return name in parameters
 
 
 def seed_libraries(seed: int) -> None:

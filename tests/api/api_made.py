@@ -36,6 +36,11 @@ def often(xs):
     return out
 
 
+def scaled(xs, by, count):
+    assert (len(xs), by) == (count, 4.0)
+    return [by * x for x in xs]
+
+
 def wrong(xs):
     return [3 * x for x in xs]
 

@@ -83,6 +83,13 @@ def test_another_result_is_invalid_and_an_exception_a_failure(mine):
     assert repr(came) == f"<aiperf failed: {came.reason}>"
 
 
+def test_named_values_go_to_the_set_up_and_to_both_functions(mine):
+    came = aiperf.compare(
+        mine.scaled, mine.scaled, setup=mine.make, params={"count": 3, "by": 4.0}, precision="fast.yaml", quiet=True
+    )
+    assert came.ok, came.reason
+
+
 def test_what_cannot_be_compared_is_a_value_error_with_what_to_do(mine, monkeypatch):
     for given, said in (
         ({"before": lambda: 1}, "Write def run"),

@@ -43,6 +43,9 @@ import mine
 def test_one_function(aiperf):
     aiperf(mine.loop, setup=mine.make)
 
+def test_one_function_by_name(aiperf):
+    aiperf(mine.scaled, setup=mine.make, params={"count": 3, "by": 4.0})
+
 @pytest.mark.aiperf
 @pytest.mark.parametrize("count", [500])
 def test_marked(count):
@@ -112,7 +115,7 @@ def commit(folder):
 def test_marked_tests_and_single_functions_are_called_once_or_gated_against_a_commit(folder):
     folder.makepyfile(test_gated=GATED)
     (folder.path / "fast.yaml").write_text(PRECISION.replace("looks: [3]", "looks: [4]"))
-    run(folder).assert_outcomes(passed=4)
+    run(folder).assert_outcomes(passed=5)
     commit(folder)
     slow = FUNCTIONS.replace("out.append(2 * x)", "out.append(2 * x)\n        for _ in range(300): pass")
     (folder.path / "mine.py").write_text(slow)

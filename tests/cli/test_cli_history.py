@@ -33,8 +33,21 @@ def test_the_history_is_that_of_the_newest_host_and_counts_the_others(here, stor
     assert "host h-1 with 2 runs not shown; --all-hosts" in told.out
 
 
-def test_without_a_name_it_says_what_has_a_history(here, stored) -> None:
+def test_without_a_name_it_lists_the_stored_runs_and_what_each_held(here, stored) -> None:
     told = here("history")
+    assert (told.code, told.plain) == (0, True)
+    lines = told.out.splitlines()
+    assert lines[0].split() == ["run", "command", "outcome", "scenarios"]
+    (line,) = [line for line in lines if line.startswith(" 2026-11-03T00-00-00-h-2")]
+    assert line.split()[1] == "run"
+    assert line.endswith("tiny")
+    rows = list(csv.DictReader(io.StringIO(here("history", "--format", "csv").out)))
+    assert [row["run"][:10] for row in rows] == ["2026-11-01", "2026-11-02", "2026-11-03"]
+    assert len(json.loads(here("history", "--json").out)["runs"]) == 3
+
+
+def test_an_option_without_a_name_asks_for_the_name(here, stored) -> None:
+    told = here("history", "--all-hosts")
     assert (told.code, "There are runs of: tiny." in told.err) == (2, True)
 
 

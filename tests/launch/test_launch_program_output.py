@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiperf.launch.printed import printed_changes
+from aiperf.launch.printed import printed_changes, printed_relations
 from aiperf.launch.program import ProgramOutput
 from aiperf.launch.program_output import NoValue, PrintedChange, first_change, last_line, output_tail, read_values
 from aiperf.records import ProgramMetric
@@ -94,3 +94,19 @@ def test_only_sides_that_print_the_same_each_time_are_said_to_differ():
     assert printed_changes({"before": [output("a", 9)], "after": [output("a", 8)]}) == {
         "after": PrintedChange(0, "", "")
     }
+
+
+def test_how_the_output_of_each_side_relates_to_that_of_the_first_is_said_in_a_word():
+    def output(text: str) -> ProgramOutput:
+        return ProgramOutput(text.encode(), text.encode(), len(text))
+
+    one, two, none = output("1\n"), output("2\n"), output("")
+    sides = ["before", "x", "y", "z"]
+    assert printed_relations(sides, {"before": [one, one], "x": [one, one], "y": [two, two], "z": [one, two]}) == {
+        "x": "same",
+        "y": "otherwise",
+        "z": "varies",
+    }
+    assert printed_relations(sides[:2], {"before": [one, two], "x": [one, one]}) == {"x": "varies"}
+    assert printed_relations(sides[:2], {"before": [none], "x": [none]}) == {"x": "nothing"}
+    assert printed_relations(sides[:2], {}) == {"x": "unseen"}

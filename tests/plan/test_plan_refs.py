@@ -162,7 +162,7 @@ def test_a_rebuilt_case_holds_one_side_at_two_commits() -> None:
         book=("ch01/x",), moves={"launches": "down"}, tags=("t",), path="/s.yaml", scenario_hash="h",
     )  # fmt: skip
     found = rebuild_case(case, base="main", head="topic")
-    assert found.sides == (replace(LADDER[2], name="before", ref="main"), replace(LADDER[2], name="after", ref="topic"))
+    assert found.sides == (replace(LADDER[2], name="base", ref="main"), replace(LADDER[2], name="head", ref="topic"))
     assert found.title == "s: main against topic"
     assert rebuild_case(case, base="4" * 40, head="working-tree").title == "s: 444444444444 against the working tree"
     assert (found.id, found.axes, found.needs, found.check) == (case.id, case.axes, needs, Check("bitwise"))
@@ -174,8 +174,8 @@ def test_a_rebuilt_case_holds_one_side_at_two_commits() -> None:
 def test_a_rebuilt_case_may_hold_another_side_and_replaces_its_ref() -> None:
     found = rebuild_case(make_case(*LADDER), base="main", head="topic", side="tiled")
     assert [(s.name, s.ref, s.params, s.env) for s in found.sides] == [
-        ("before", "main", {"n": 2}, {"A": "1"}),
-        ("after", "topic", {"n": 2}, {"A": "1"}),
+        ("base", "main", {"n": 2}, {"A": "1"}),
+        ("head", "topic", {"n": 2}, {"A": "1"}),
     ]
 
 

@@ -39,14 +39,15 @@ def make_settings(results: Path = Path("unused"), **changes: object) -> Settings
 
 def make_pair(
     index: int, order: Sequence[str], seed: int, *, ratio: float = 1.0, void: bool = False, passed: bool = True,
-    peaks: dict[str, float] | None = None,
+    peaks: dict[str, float] | None = None, sides: tuple[str, str] = ("before", "after"),
 ) -> Pair:  # fmt: skip
-    """A pair whose before side takes ``ratio`` times as long as its after side."""
-    times = {"before": ratio * SECONDS, "after": SECONDS}
+    """A pair whose first side takes ``ratio`` times as long as its second one."""
+    before, after = sides
+    times = {before: ratio * SECONDS, after: SECONDS}
     samples = tuple(Sample(side, r, 0, 10, 10 * times[side]) for r in range(4) for side in order)
-    runs = tuple(SideRun(side, (1,), None, 0.0, 0, work={"peaks": peaks or {}}) for side in ("before", "after"))
-    checks = (CheckResult(passed, "after with before", "" if passed else "out differs"),)
-    incidents = (Incident("thermal", "after", "hot", voids=True),) if void else ()
+    runs = tuple(SideRun(side, (1,), None, 0.0, 0, work={"peaks": peaks or {}}) for side in sides)
+    checks = (CheckResult(passed, f"{after} with {before}", "" if passed else "out differs"),)
+    incidents = (Incident("thermal", after, "hot", voids=True),) if void else ()
     return Pair(index, tuple(order), seed, samples, runs, checks, incidents, worker_seconds=0.0, seconds=0.0)
 
 

@@ -150,6 +150,7 @@ def test_code_that_computes_something_else_at_head_fails_the_check(repo, session
     package(repo, "head", factor=2.0)
     pair = measured(rebuild_case(case_of(repo), base="base", head="head"), session)
     assert [check.passed for check in pair.checks] == [False]
+    assert pair.checks[0].compared.startswith("head with base")
 
 
 def test_neither_the_working_folder_nor_an_installed_copy_takes_the_place_of_the_checkout(
@@ -165,8 +166,8 @@ def test_neither_the_working_folder_nor_an_installed_copy_takes_the_place_of_the
     monkeypatch.chdir(repo)
     told = facts(measured(rebuild_case(case_of(repo), base="base", head=WORKING_TREE), session))
     where = {side: Path(run.mine).relative_to(session.worktrees._root.path).parts[1:] for side, run in told.items()}
-    assert where == dict.fromkeys(("before", "after"), ("repo", "mine", "__init__.py"))
-    assert told["before"].mine != told["after"].mine
+    assert where == dict.fromkeys(("base", "head"), ("repo", "mine", "__init__.py"))
+    assert told["base"].mine != told["head"].mine
 
 
 def test_one_commit_on_both_sides_lies_in_two_folders(repo, session) -> None:

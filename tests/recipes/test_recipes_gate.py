@@ -53,13 +53,16 @@ class Fake:
         script = self.script[case.id]
         step = script[min(len(self.calls), len(script)) - 1]
         if step == "failed":
-            return CaseRecord(case, "failed", stop="failure", failure=Failure("after", "set-up", "error", "no model"))
+            return CaseRecord(
+                case, "failed", stop="failure", failure=Failure(case.sides[1].name, "set-up", "error", "no model")
+            )
         given = (
             {"stop": "unfit", "notes": (Note("voided", {"voids": 5, "pairs": 9}),)}
             if step == "unfit"
             else {"stop": "verdict"}
         )
-        pairs = self.pairs(1.0 if isinstance(step, str) else step, passed=step != "wrong")
+        sides = tuple(side.name for side in case.sides)
+        pairs = self.pairs(1.0 if isinstance(step, str) else step, sides, passed=step != "wrong")
         delta = case.measure.delta or 0.02
         results = conclude(case, pairs, alpha=0.0158, delta=delta, width=0.01)
         return CaseRecord(
@@ -74,12 +77,12 @@ class Fake:
             **given,
         )
 
-    def pairs(self, ratio, **how):
+    def pairs(self, ratio, sides, **how):
         found = []
         for i in range(PAIRS):
             away = 1 + self.spread if i // 2 % 2 else 1 / (1 + self.spread)
-            order = ("before", "after") if i % 2 == 0 else ("after", "before")
-            found.append(make_pair(i, order, 0, ratio=ratio * away, **how))
+            order = sides if i % 2 == 0 else sides[::-1]
+            found.append(make_pair(i, order, 0, ratio=ratio * away, sides=sides, **how))
         return found
 
 
@@ -201,7 +204,7 @@ def test_another_side_and_a_head_and_a_build_can_be_asked_for(repo):
     cased = replace(cased, sides=(replace(cased.sides[0], env={"X": "1"}), cased.sides[1]))
     outcome = gate(repo, fake, cased, side="before", head="main", build="make")
     sides = fake.calls[0][0].cases[0].sides
-    assert [(s.name, s.ref, s.env) for s in sides][1] == ("after", "main", {"X": "1"})
+    assert [(s.name, s.ref, s.env) for s in sides][1] == ("head", "main", {"X": "1"})
     assert fake.calls[0][2] == {"host_check": HostCheck.warn, "build": "make"}
     assert outcome.rows[0].side == "before"
 
@@ -481,11 +484,11 @@ def test_a_damaged_run_is_not_promoted(kept, tmp_path):
 class Counting(Fake):
     """Sides whose time is the same, and whose user time has the ratio of the script."""
 
-    def pairs(self, ratio, **how):
-        spent = {"before": ratio, "after": 1.0}
+    def pairs(self, ratio, sides, **how):
+        spent = dict(zip(sides, (ratio, 1.0), strict=True))
         return [
             replace(pair, samples=tuple(replace(s, user_s=s.wall_s * spent[s.side]) for s in pair.samples))
-            for pair in super().pairs(1.0, **how)
+            for pair in super().pairs(1.0, sides, **how)
         ]
 
 

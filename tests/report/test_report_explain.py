@@ -223,12 +223,20 @@ BUSY = HostFinding("x", "unfit", "Work of others", "CPU 0-1 97 % busy", bias="ot
 
 def test_a_judged_case_tells_only_the_findings_that_touch_it() -> None:
     run = make_run(settings={"host_check": "warn"})
-    record = measured(make_case(), findings=(BUSY,), pairs=(make_pair(0),))
+    result = make_result(make_comparison(1.0, 0.5, interval=(1.95, 2.05)))
+    record = measured(make_case(), result, findings=(BUSY,), pairs=(make_pair(0),))
     text = " ".join(explain_case(run, record).split())
     assert "Finding, unfit: Work of others: CPU 0-1 97 % busy; other work takes CPU time." in text
     assert "Persistence mode" not in text
+    told = "Findings do not change the verdict (improved): what differed from pair to pair "
+    assert f"{told}is in the interval (1.95 … 2.05) already; what favoured one side in every pair would not" in text
+    assert "With --host-check strict, a case that the host is unfit for is not measured." in text
+    warned = " ".join(explain_case(run, replace(record, findings=(replace(BUSY, level="warn"),))).split())
+    assert told in warned
+    assert "--host-check strict" not in warned
     calm = " ".join(explain_case(run, replace(record, findings=())).split())
     assert "No host finding affects this case." in calm
+    assert told not in calm
     assert "Persistence mode" not in calm
     unjudged = " ".join(explain_case(make_run(settings={"host_check": "off"}), record).split())
     assert "Finding, warn: Persistence mode: off." in unjudged

@@ -7,8 +7,8 @@ from typing import Any
 from factory_of_records import make_case, make_comparison, make_pair, make_result, measured
 
 from aiperf.analysis.notes import note_sentence
-from aiperf.records import CaseRecord, Note, ProgramMetric, Side, SideRun
-from aiperf.report.program_facts import program_sentences
+from aiperf.records import CaseRecord, Check, CheckResult, Note, ProgramMetric, Side, SideRun
+from aiperf.report.program_facts import printed_sentences, program_sentences
 from aiperf.report.views.run_rows import build_rows
 from aiperf.report.views.run_table import run_table
 
@@ -43,6 +43,29 @@ def test_it_names_what_was_started_for_a_shim() -> None:
         "after names a shim, /home/u/.pyenv/shims/tool; the program behind it was started directly: "
         "/home/u/.pyenv/versions/3/bin/tool."
     )
+
+
+def test_it_says_whether_the_programs_print_the_same() -> None:
+    for prints, said in (
+        ("same", "before and after print the same"),
+        ("nothing", "before and after print nothing"),
+        ("otherwise", "after prints something else than before"),
+        ("varies", "what before or after prints changes from run to run, so it was not compared"),
+        ("unseen", "before and after were not compared"),
+    ):
+        assert printed_sentences(record_of(FACTS, {**FACTS, "prints": prints})) == [f"Output: {said}."]
+    assert printed_sentences(record_of(FACTS, FACTS)) == []
+
+
+def test_it_says_of_outputs_that_must_be_the_same_whether_they_were() -> None:
+    case = make_case("ab", sides=SIDES, path="", check=Check("bitwise"))
+    passed, wrong = (CheckResult(ok, "standard output", kind="printed", sides=("after",)) for ok in (True, False))
+    for checks, said in (
+        ((passed,), ["Output: before and after printed the same in every run that was compared."]),
+        ((passed, wrong), []),
+    ):
+        record = measured(case, pairs=tuple(make_pair(i, checks=(c,)) for i, c in enumerate(checks)))
+        assert printed_sentences(record) == said
 
 
 def test_other_sides_and_older_records_say_nothing() -> None:

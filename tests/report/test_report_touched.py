@@ -21,9 +21,9 @@ GOVERNOR = HostFinding("governor", "warn", "Governor", "powersave", bias="clocks
 UNDER_THE_TABLE = """\
      more; aiperf show has its stderr
 
- unfit, affects pageable-vs-pinned-copy: Work of others: CPU 0-1 97 % busy; other work takes CPU
+ unfit, may affect pageable-vs-pinned-copy: Work of others: CPU 0-1 97 % busy; other work takes CPU
      time in turns
- warn, affects every case: Governor: powersave; clocks follow the load
+ warn, may affect every case: Governor: powersave; clocks follow the load
 
 summary
 """
@@ -46,8 +46,8 @@ def test_under_the_table_each_finding_stands_once_with_the_cases_it_affects() ->
 def test_a_run_without_findings_says_nothing_of_them() -> None:
     table = build_rows(sample_records())
     assert touched_lines(table) == []
-    assert "affects" not in text_of(run_page(make_run(), table, summary="s"))
-    assert "affects" not in markdown_of(run_page(make_run(), table, summary="s"))
+    assert "may affect" not in text_of(run_page(make_run(), table, summary="s"))
+    assert "may affect" not in markdown_of(run_page(make_run(), table, summary="s"))
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
@@ -58,25 +58,25 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
 
 def test_a_case_is_named_by_its_id_unless_its_whole_scenario_is_touched() -> None:
     one, *_ = touched_lines(build_rows(found((GOVERNOR,))))
-    assert one.startswith("warn, affects pageable-vs-pinned-copy[direction=h2d,size=1MiB]: Governor")
+    assert one.startswith("warn, may affect pageable-vs-pinned-copy[direction=h2d,size=1MiB]: Governor")
     (lone,) = touched_lines(build_rows(RECORDS[3:4]))
-    assert lone.startswith("warn, affects tip-that-may-help: ")
+    assert lone.startswith("warn, may affect tip-that-may-help: ")
 
 
 def test_many_cases_are_counted_after_the_fourth() -> None:
     made = sample_records()[3]
     records = [replace(made, case=make_case(f"s{n}"), findings=(GOVERNOR,) if n else ()) for n in range(9)]
     (line,) = touched_lines(build_rows(records))
-    assert line.startswith("warn, affects s1, s2, s3, s4 and 4 more: ")
+    assert line.startswith("warn, may affect s1, s2, s3, s4 and 4 more: ")
 
 
 def test_readings_of_one_thing_at_several_times_are_one_line() -> None:
     later = replace(BUSY, value="CPU 0-1 88 % busy")
     lines = touched_lines(build_rows(found((BUSY,), (later,), (replace(later, level="warn"),))))
     assert lines == [
-        "unfit, affects pageable-vs-pinned-copy: Work of others: CPU 0-1 97 % busy; other work takes CPU time in turns "
-        "(the first of 2 readings)",
-        "warn, affects all-reduce-after-backward-vs-ddp-overlap: Work of others: CPU 0-1 88 % busy; "
+        "unfit, may affect pageable-vs-pinned-copy: Work of others: CPU 0-1 97 % busy; other work takes CPU time in "
+        "turns (the first of 2 readings)",
+        "warn, may affect all-reduce-after-backward-vs-ddp-overlap: Work of others: CPU 0-1 88 % busy; "
         "other work takes CPU time in turns",
     ]
 
@@ -86,13 +86,13 @@ def test_a_case_that_was_refused_says_why_in_its_own_row_only() -> None:
     failure = Failure("", "start", "error", told)
     refused = CaseRecord(make_case("x"), "failed", stop="unfit", failure=failure, findings=(BUSY, GOVERNOR))
     table = build_rows([refused])
-    assert touched_lines(table) == ["warn, affects x: Governor: powersave; clocks follow the load"]
+    assert touched_lines(table) == ["warn, may affect x: Governor: powersave; clocks follow the load"]
     assert table.rows[0].findings == (BUSY, GOVERNOR)
 
 
 def test_markdown_lists_them_under_the_table() -> None:
     text = markdown_of(run_page(make_run(), build_rows(RECORDS), summary="s"))
-    assert "\n\n- unfit, affects pageable-vs-pinned-copy: Work of others: CPU 0-1 97 % busy" in text
+    assert "\n\n- unfit, may affect pageable-vs-pinned-copy: Work of others: CPU 0-1 97 % busy" in text
     assert text.count("powersave") == 1
 
 

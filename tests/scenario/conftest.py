@@ -46,6 +46,10 @@ def anything(text: str = "", count: int = 3, **more):
     """Another one."""
 
 
+def counted(xs, count: int):
+    return xs
+
+
 def make(seed, *, count: int, rows: int = 5):
     """Makes arguments."""
 

@@ -148,7 +148,7 @@ SIDES = {
     "unknown function": (
         ("bench.py:copy", "bench.py:cpy"),
         'x.yaml:3:11: workload: "./bench.py:cpy": bench.py has no function cpy; allowed: copy, other, nothing, '
-        "anything, make, bare. Did you mean copy?",
+        "anything, counted, make, bare. Did you mean copy?",
     ),
     "unknown file": (
         ("bench.py:", "bnch.py:"),
@@ -251,6 +251,16 @@ def test_a_fault_of_sides_is_found_and_said(faults, good, case):
 def test_what_one_side_lacks_is_said_of_it_where_the_other_side_cannot_be_read(faults):
     found = faults("before: ./bench.py:nosuch\nafter: ./bench.py:Parser.fast\n")
     assert found[1].startswith("x.yaml:2:1: after: ./bench.py:Parser.fast needs text, which is not given.")
+
+
+def test_a_value_that_a_set_up_takes_itself_must_be_given_also_where_the_function_takes_it(faults, write):
+    sides = "setup: ./bench.py:make\nbefore: ./bench.py:counted\nafter: ./bench.py:anything\n"
+    lacks = "needs count, which is not given. Write it in params, or in this side."
+    assert faults(sides) == [
+        f"x.yaml:2:1: before: ./bench.py:counted {lacks}",
+        f"x.yaml:3:1: after: ./bench.py:anything {lacks}",
+    ]
+    load_scenario(write(f"params: {{count: 2}}\n{sides}"))
 
 
 def test_a_value_that_both_sides_would_refuse_is_one_fault(faults, good):

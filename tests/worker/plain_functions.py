@@ -45,6 +45,28 @@ def sized(seed, n):
     return (n,)
 
 
+def first(seed, n):
+    """What is counted in, but not how often: both take ``n``."""
+    return ([1] * n,)
+
+
+def with_count(seed, n):
+    """Every argument in order, also the one that the scenario gives by name."""
+    return [1] * n, n + 1
+
+
+def by_n(seed, n):
+    return [1.0] * n, 2.0
+
+
+def counted(xs, n):
+    return [len(xs), n]
+
+
+def several(*xs, n):
+    return [len(xs), n]
+
+
 def a_workload(seed):
     return Workload(lambda: None)
 

@@ -77,7 +77,24 @@ def test_pickled_arguments_go_to_the_function_or_to_its_set_up(tmp_path):
     (tmp_path / "a").write_bytes(pickle.dumps((([1.0, 2.0],), {"scale": 2.0})))
     assert result(made("scaled", arguments=tmp_path / "a")) == {"result[]": [2.0, 4.0]}
     (tmp_path / "b").write_bytes(pickle.dumps(((), {"count": 3})))
-    assert len(result(made("scaled", "numbers", arguments=tmp_path / "b"))["result[]"]) == 3
+    (tmp_path / "c").write_bytes(pickle.dumps(((3,), {})))
+    for arguments in ("b", "c"):
+        assert len(result(made("scaled", "numbers", arguments=tmp_path / arguments))["result[]"]) == 3
+
+
+def test_a_value_by_name_goes_to_the_set_up_and_to_the_function_however_it_was_given(tmp_path):
+    (tmp_path / "a").write_bytes(pickle.dumps(((), {"n": 3})))
+    for function, setup, comes in (
+        ("counted", "first", [3, 3]),
+        ("counted", "with_count", [3, 4]),  # what the set-up makes counts
+        ("several", "by_n", [2, 3]),
+        ("scaled", "by_n", None),
+    ):
+        both = {"n": 3} if function != "scaled" else {}
+        from_yaml = made(function, setup, setup_params={"n": 3}, **both)
+        from_python = made(function, setup, arguments=tmp_path / "a")
+        assert result(from_python) == result(from_yaml)
+        assert comes is None or result(from_python) == {"result[]": comes}
 
 
 def test_an_audit_redraws_what_the_set_up_makes():
@@ -153,7 +170,7 @@ REFUSED = {
     ),
     "a parameter without a value": (
         ("scaled", "sized"),
-        r"sized cannot be called: .*'n'\. Give n under params:, or in Python by kwargs=",
+        r"sized cannot be called: .*'n'\. Give n under params:, or in Python by params=",
     ),
     "too many in order": (
         ("none_needed", "in_order"),
@@ -177,6 +194,12 @@ def test_a_function_that_makes_a_workload_unannounced_is_told_how_to_say_so():
     workload.step()
     with pytest.raises(NotAWorkload, match=r"Write def misread\(context: Context, \.\.\.\) -> Workload:"):
         workload.outputs()
+
+
+def test_a_name_that_neither_the_function_nor_its_set_up_takes_is_named(tmp_path):
+    (tmp_path / "a").write_bytes(pickle.dumps(((), {"m": 3})))
+    with pytest.raises(NotAWorkload, match="Neither it nor numbers takes m: name what params= gives in one of them"):
+        made("scaled", "numbers", arguments=tmp_path / "a")
 
 
 def test_arguments_that_a_fresh_process_cannot_read_are_told(tmp_path):

@@ -14,7 +14,7 @@ from typing import Literal
 
 from aiperf.analysis.gate import GateOutcome, GateRow
 from aiperf.analysis.metrics import DEFAULT_METRIC
-from aiperf.analysis.rows import ComparisonRow, comparison_row
+from aiperf.analysis.rows import FIRST_SIDES, LAST_SIDES, ComparisonRow, comparison_row
 from aiperf.errors import Exit, Fault
 from aiperf.records import CaseRecord, RunRecord
 from aiperf.report.explain import explain_case
@@ -222,7 +222,7 @@ def _missed(row: RunRow) -> bool:
 
 
 def _name(row: RunRow) -> str:
-    if row.ladder or row.against not in ("before", ""):
+    if row.ladder or row.against not in FIRST_SIDES:
         return f"{row.case}: {row.side} vs {row.against}"
     return row.case
 
@@ -259,7 +259,7 @@ def _of_fault(name: str, fault: Fault) -> CiEntry:
 
 def _of_row(gate: GateOutcome, row: GateRow) -> CiEntry:
     outcome, level = _status(gate, row)
-    plain = row.metric == DEFAULT_METRIC and row.side in ("", "after", "head")
+    plain = row.metric == DEFAULT_METRIC and row.side in LAST_SIDES
     return CiEntry(
         name=clean(row.case if plain else " ".join(p for p in (f"{row.case}:", row.side, row.metric) if p)),
         group=clean(row.scenario),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from aiperf import __version__
 from aiperf.analysis.across import Across
 from aiperf.analysis.over_hosts import HostKind
+from aiperf.analysis.rows import FIRST_SIDES
 from aiperf.analysis.trend import Series
 from aiperf.report.html.heat_map import heat_map
 from aiperf.report.html.over_hosts import over_hosts_chart
@@ -97,7 +98,7 @@ def survey_html(view: Printed, shares: Mapping[tuple[int, int], float], names: S
 def _drawn(row: CompareRow) -> RunRow:
     """A change as the chart of a run draws its rows; the letters name the runs."""
     parts = [row.letter, *([] if row.primary else [row.metric])]
-    if row.against not in ("", "before"):
+    if row.against not in FIRST_SIDES:
         parts.append(f"{row.side} vs {row.against}")
     return RunRow(
         scenario=row.case, case=f"{row.case} {row.letter}", label=" ".join(parts), verdict=row.verdict, ratio=row.ratio,

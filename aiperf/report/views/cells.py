@@ -85,6 +85,7 @@ def interval_title(rows: Iterable[ComparisonRow]) -> str:
 
 
 BEFORE: TableColumn[ComparisonRow] = TableColumn("before", "before", before_text, right=True, rank=3)
+CHANGE: TableColumn[ComparisonRow] = TableColumn("change", "change", change_text, right=True, rank=6, quiet=True)
 AFTER: TableColumn[ComparisonRow] = TableColumn("after", "after", after_text, right=True, rank=2)
 SPEEDUP: TableColumn[ComparisonRow] = TableColumn("ratio", "speedup", speedup_text, right=True, rank=1)
 INTERVAL: TableColumn[ComparisonRow] = TableColumn("low", "interval", interval_text, right=True)

@@ -11,6 +11,7 @@ from typing import Any
 
 from aiperf.analysis.across import Across
 from aiperf.analysis.gate import Difference
+from aiperf.analysis.rows import FIRST_SIDES, LAST_SIDES
 from aiperf.records import SCHEMA_VERSION, RunRecord
 from aiperf.report.layout.formats import Printed, document_json, records_csv
 from aiperf.report.layout.page import Block, Sentences
@@ -215,7 +216,7 @@ def _telling(row: CompareRow) -> bool:
 def _heading(row: CompareRow) -> str:
     """Case, then what sets this comparison apart from its headline."""
     parts = [row.case, *([row.metric] if not row.primary else [])]
-    if row.side not in ("", "after") or row.against not in ("", "before"):
+    if row.side not in LAST_SIDES or row.against not in FIRST_SIDES:
         parts.append(f"{row.side} vs {row.against}" if row.against else row.side)
     return " · ".join(parts)
 

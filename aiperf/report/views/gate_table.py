@@ -16,7 +16,17 @@ from aiperf.report.layout.page import Page, Sentences, page_markdown
 from aiperf.report.layout.table import Table, TableColumn, listing
 from aiperf.report.layout.text import STYLES
 from aiperf.report.numbers import clean, counted, format_ratio, format_value
-from aiperf.report.views.cells import AFTER, BEFORE, INTERVAL, SPEEDUP, interval_text, interval_title, speedup_text
+from aiperf.report.views.cells import (
+    AFTER,
+    BEFORE,
+    CHANGE,
+    INTERVAL,
+    SPEEDUP,
+    change_text,
+    interval_text,
+    interval_title,
+    speedup_text,
+)
 from aiperf.units import format_duration, format_percent
 
 JSON_VERSION = 2
@@ -39,6 +49,7 @@ def gate_columns(outcome: GateOutcome) -> list[TableColumn[GateRow]]:
         replace(AFTER, header=after, text=_measured(lambda row: shown(row.after, row.unit)), rank=3),
         replace(SPEEDUP, header="ratio", text=_measured(speedup_text)),
         replace(INTERVAL, header=interval_title(outcome.rows), text=_measured(interval_text)),
+        *([] if outcome.level == "ratio" else [replace(CHANGE, text=_measured(change_text), rank=5)]),
         TableColumn("threshold", "allowed", _allowed, right=True, rank=2),
         TableColumn("p", "p", lambda row: "" if row.p is None else f"{row.p:.2g}", right=True, dialect="markdown"),
         TableColumn("status", "status", _word),
@@ -58,7 +69,7 @@ def gate_view(outcome: GateOutcome) -> Printed:
         [Sentences(["aiperf gate"], mark="## ", dialect="markdown")],
         [Sentences([_header(outcome)])],
         [table],
-        [block for row in outcome.rows for block in _notes(row)],
+        [block for row in outcome.rows for block in _notes(row, passes=outcome.on_inconclusive != "fail")],
         [listing(("differs", "then", "now"), [(d.name, d.then, d.now) for d in outcome.differences])],
         [
             Sentences([note for note in (*outcome.notes, _runs(outcome)) if note]),
@@ -126,12 +137,16 @@ def _measured(text: Callable[[ComparisonRow], str]) -> Callable[[ComparisonRow],
     return lambda row: text(row) if row.ratio is not None else ""
 
 
-def _notes(row: GateRow) -> list[Sentences]:
-    """What a row's numbers do not say: the reason for its status, and how to measure it again."""
+def _notes(row: GateRow, *, passes: bool) -> list[Sentences]:
+    """What a row's numbers do not say: the reason for its status, and how to measure it again.
+
+    ``passes``: the gate lets inconclusive rows pass.
+    """
     if row.status == "passed" and row.confirmed is None:
         return []
+    word = f"{_word(row)}, passes" if passes and row.status == "inconclusive" else _word(row)
     again = row.status in ("regressed", "inconclusive", "invalid", "failed") and row.reproduce
     return [
-        Sentences([f"{_word(row)}: {row.case}: {row.sentence}"], lead=" ", indent="     ", mark="- "),
+        Sentences([f"{word}: {row.case}: {row.sentence}"], lead=" ", indent="     ", mark="- "),
         Sentences([f"to reproduce: {row.reproduce}"] if again else [], lead="     ", indent="     ", mark="- "),
     ]

@@ -13,7 +13,7 @@ from typing import Any
 
 from aiperf.analysis.gate import Difference
 from aiperf.analysis.notes import note_sentences
-from aiperf.analysis.rows import ComparisonRow
+from aiperf.analysis.rows import FIRST_SIDES, LAST_SIDES, ComparisonRow
 from aiperf.analysis.trend import FEWEST_POINTS, SHORTEST, Point, Series, Step
 from aiperf.analysis.trend_marks import Mark, ratio_marks, series_threshold, value_marks
 from aiperf.records import SCHEMA_VERSION
@@ -154,7 +154,7 @@ def _step_text(name: str, step: Step) -> str:
 
 def _paragraph(series: Series, rows: Sequence[HistoryRow], *, ascii_only: bool) -> list[Block]:
     heading = [series.case]
-    if series.side not in ("", "after") or series.against not in ("", "before"):
+    if series.side not in LAST_SIDES or series.against not in FIRST_SIDES:
         heading.append(f"{series.side} vs {series.against}" if series.against else series.side)
     if series.metric != "time":
         better = next((f", {row.better} is better" for row in rows if row.after is not None), "")

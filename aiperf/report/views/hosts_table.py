@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from aiperf.analysis.over_hosts import ALPHA, FEWEST_HOSTS, CaseOverHosts, HostKind
+from aiperf.analysis.rows import LAST_SIDES
 from aiperf.report.layout.formats import Printed, printed_listing
 from aiperf.report.layout.page import Block, Sentences
 from aiperf.report.layout.table import Table, TableColumn
@@ -120,7 +121,7 @@ def _table(rows: Sequence[HostRow]) -> Table[HostRow]:
 
 def case_of(row: HostRow) -> str:
     """The case, and its sides where it has several comparisons."""
-    return row.case if row.side == "after" else f"{row.case} {row.side} vs {row.against}"
+    return row.case if row.side in LAST_SIDES else f"{row.case} {row.side} vs {row.against}"
 
 
 def verdict_of(row: HostRow) -> str:

@@ -10,18 +10,21 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from aiperf.plan.suites import NOT_MEASURED, Suite
-from aiperf.records import CaseRecord
+from aiperf.records import CaseRecord, RunRecord
 from aiperf.report.counters import CounterListing, counter_meaning
-from aiperf.report.layout.formats import Printed, printed_listing
+from aiperf.report.layout.formats import Printed, document_json, printed_listing, records_csv
 from aiperf.report.layout.page import Page, Sentences
 from aiperf.report.layout.table import Table, listing, table_lines, text_column
 from aiperf.report.layout.text import Line, sentence_lines
 from aiperf.report.numbers import clean, counted
+from aiperf.report.summary import count_outcomes
 from aiperf.scenario.find import Listing
 from aiperf.scenario.workloads import WorkloadListing
 from aiperf.units import format_duration
 
 _HEADERS = ("scenario", "runs on", "title")
+_MOST_NAMES = 4
+"""Scenarios of a stored run that are named; more are counted."""
 STANDARD = "standard"
 """Precision of the records that a suite's duration is estimated from."""
 
@@ -50,6 +53,51 @@ class CaseRow:
     outcome: str
     command: str
     """What explains it."""
+
+
+@dataclass(frozen=True)
+class StoredRunRow:
+    """One stored run."""
+
+    run: str
+    started: str
+    command: str
+    outcomes: str
+    """How many of its cases came out how."""
+    scenarios: tuple[str, ...]
+
+
+def runs_view(found: Iterable[tuple[RunRecord, CaseRecord]], *, warnings: Sequence[str] = ()) -> Printed:
+    """Every stored run with what it holds, oldest first, from the (run, case) pairs that were read of it."""
+    of_run: dict[str, tuple[RunRecord, list[CaseRecord]]] = {}
+    for run, record in found:
+        of_run.setdefault(run.run, (run, []))[1].append(record)
+    rows = [
+        StoredRunRow(
+            run=run.run,
+            started=run.started,
+            command=run.command,
+            outcomes=", ".join(f"{count} {word}" for word, count in count_outcomes(records).items()),
+            scenarios=tuple(dict.fromkeys(record.case.scenario for record in records)),
+        )
+        for run, records in of_run.values()
+    ]
+    table = listing(
+        ("run", "command", "outcome", "scenarios"),
+        [(clean(row.run), row.command, row.outcomes, clean(_first(row.scenarios))) for row in rows],
+    )
+    below = ["aiperf report RUN shows one; aiperf history NAME shows a scenario over all of them."]
+    document = {"runs": rows, "warnings": list(warnings)}
+    return Printed(
+        [[table], [Sentences(below)]],
+        json=lambda: document_json(document),
+        csv=lambda: records_csv(rows, kind=StoredRunRow),
+    )
+
+
+def _first(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def cases_view(records: Sequence[CaseRecord], command: Callable[[str], str]) -> Printed:

@@ -11,7 +11,7 @@ from typing import Any
 
 from aiperf.analysis.metrics import DEFAULT_METRIC
 from aiperf.analysis.notes import BELOW_THE_ROW, note_sentence
-from aiperf.analysis.rows import ComparisonRow, row_fields
+from aiperf.analysis.rows import FIRST_SIDES, ComparisonRow, row_fields
 from aiperf.analysis.unverified import unexplained
 from aiperf.records import CaseRecord, Failure, HostFinding, Result, RunRecord
 from aiperf.records.profiled import Profile
@@ -88,8 +88,8 @@ class RunRow(ComparisonRow):
 
     @property
     def sides(self) -> str:
-        """Which sides are compared; empty where there are only before and after."""
-        if not self.ladder and self.against in ("before", ""):
+        """Which sides are compared; empty where there are only before and after, or base and head."""
+        if not self.ladder and self.against in FIRST_SIDES:
             return ""
         return self.side if self.against == "before" else f"{self.side} vs {self.against}"
 

@@ -10,6 +10,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from aiperf.analysis.break_even import break_evens
+from aiperf.analysis.rows import FIRST_SIDES
 from aiperf.records import CUT_SHORT, SCHEMA_VERSION, CaseRecord, RunRecord
 from aiperf.report.break_even import break_even_lines
 from aiperf.report.explain_host import reading_values
@@ -23,6 +24,7 @@ from aiperf.report.touched import touched_lines
 from aiperf.report.views.cells import (
     AFTER,
     BEFORE,
+    CHANGE,
     INTERVAL,
     SPEEDUP,
     change_text,
@@ -46,7 +48,7 @@ def run_columns(rows: Sequence[RunRow]) -> list[TableColumn[Any]]:
         replace(INTERVAL, header=interval_title(rows)),
         TableColumn("mechanism", "mechanism", lambda row: row.mechanism, rank=4, optional=True, quiet=True),
         TableColumn("limit_share", "of limit", limit_text, right=True, rank=7, quiet=True, markdown=_limit_with_peak),
-        TableColumn("change", "change", change_text, right=True, rank=6, quiet=True),
+        CHANGE,
         TableColumn("max_error", "error", error_text, right=True, rank=5, optional=True, quiet=True),
         TableColumn("verdict", "verdict", run_verdict_text),
     ]
@@ -230,7 +232,7 @@ def _notes(row: RunRow, *, said: str) -> list[Line]:
     notes += [row.mechanism_note, *row.notes]
     if row.unverified and row.reason not in ("doubted", "unverified"):
         notes.append(f"not verified: {row.unverified}")
-    expected = row.expect if row.primary and row.against in ("before", "") else ""
+    expected = row.expect if row.primary and row.against in FIRST_SIDES else ""
     if expected and row.verdict not in (expected, "inconclusive", "invalid", *CUT_SHORT):
         notes.append(f"the scenario expects: {expected}")
     return [Line(note) for note in notes if note and note != said]
