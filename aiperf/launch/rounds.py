@@ -48,6 +48,8 @@ _PAIRS_WITH_SINGLES = 6
 """On a busy host most readings of a pair can be of no use."""
 _FRESH_SHARE, _FRESH_S = 0.06, 0.02
 """Of a side's measured time that they may take, once the fewest are done; seconds that they may take of any."""
+_OF_RANKS_S = 0.06
+"""What those of a kind may take of ranks, most of which begin late and scatter by as much as an iteration takes."""
 _LONGEST_FRESH_S, _LONGEST_LATER_S = 0.25, 2.5e-3
 """Longer iterations are audited only, and in later pairs not timed one by one: a few more of them would lengthen a pair
 by too much."""
@@ -330,7 +332,7 @@ def _fresh(
     gang: Gang, side: str, seeds: tuple[int, ...], turns: Mapping[str, TurnPlan], settings: Settings
 ) -> FreshReply:
     # Ranks end after the same number of them, which is told before: as many as fit into the seconds.
-    fitting = _FEWEST_FRESH if gang.plan.ranks == 1 else int(_FRESH_S / max(_longest_step(turns), 1e-9))
+    fitting = _FEWEST_FRESH if gang.plan.ranks == 1 else int(_OF_RANKS_S / max(_longest_step(turns), 1e-9))
     fewest = min(max(fitting, _FEWEST_FRESH), _MOST_FRESH)
     request = FreshRequest(side, seeds, fewest, _single_seconds(gang, settings))
     replies = gang.command(request, limit=settings.limits.measure)

@@ -17,9 +17,9 @@ _COUNTED = {
 
 
 _PRINTS = {
-    "same": "{base} and {side} print the same",
-    "nothing": "{base} and {side} print nothing",
-    "otherwise": "{side} prints something else than {base}",
+    "same": "{base} and {side} printed the same when each was run once beforehand",
+    "nothing": "{base} and {side} printed nothing when each was run once beforehand",
+    "otherwise": "{side} printed something else than {base} when each was run once beforehand",
     "varies": "what {base} or {side} prints changes from run to run, so it was not compared",
     "unseen": "{base} and {side} were not compared",
 }

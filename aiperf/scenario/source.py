@@ -186,7 +186,13 @@ def source_of_module(name: str) -> Path | None:
 
 def _spec(name: str, folders: list[str] | None) -> ModuleSpec | None:
     for finder in sys.meta_path:
-        with suppress(ImportError, AttributeError, ValueError):
+        # A KeyError: of a folder without __init__.py in such a folder, which nobody has imported.
+        with suppress(ImportError, AttributeError, ValueError, KeyError):
             if (spec := finder.find_spec(name, folders)) is not None:
                 return spec
-    return None
+    inside = [path for folder in folders or () if (path := Path(folder, name.rpartition(".")[2])).is_dir()]
+    if not inside:
+        return None
+    spec = ModuleSpec(name, None, is_package=True)
+    spec.submodule_search_locations = [str(path) for path in inside]
+    return spec

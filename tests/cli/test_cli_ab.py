@@ -318,4 +318,4 @@ def test_output_is_not_looked_at_where_that_would_take_long(user) -> None:
     assert "prints_otherwise" not in {note["code"] for note in user.only_record()["notes"]}
     assert "Output: before and after were not compared." in user.types("show", "latest").out
     done = user.types("ab", "echo 1", "echo 1", "--precision", "fast.yaml", "-q")
-    assert done.out.count("Output: before and after print the same.") == 1
+    assert done.out.count("Output: before and after printed the same when each was run once beforehand.") == 1

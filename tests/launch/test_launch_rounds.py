@@ -247,9 +247,9 @@ def test_ranks_that_must_stay_in_step_time_the_same_number_of_single_iterations(
     assert all(r.seconds == 0 for r, _ in together if isinstance(r, FreshRequest | WideRequest))
 
 
-@pytest.mark.parametrize(("turn_s", "count"), [(0.0025, 12), (0.1, 5), (1.0, 3)])
+@pytest.mark.parametrize(("turn_s", "count"), [(0.0025, 12), (0.2, 7), (1.0, 3)])
 def test_ranks_time_as_many_single_iterations_as_fit_and_never_fewer_than_three(turn_s: float, count: int) -> None:
-    """A turn is of 25 iterations: 0.1, 4 and 40 ms each; 20 ms are for them."""
+    """A turn is of 25 iterations: 0.1, 8 and 40 ms each; 60 ms are for them."""
     asked = {
         ranks: {r.fewest for r, _ in play(ranks=ranks, seconds=turn_s)[1] if isinstance(r, FreshRequest)}
         for ranks in (1, 2)

@@ -160,6 +160,17 @@ def test_a_name_that_an_installed_module_clearly_lacks_is_refused_and_nothing_is
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT).stdout == "False\n"
 
 
+def test_a_module_in_folders_without_init_is_found_and_none_of_them_is_imported(folder, monkeypatch):
+    place = folder / "outer" / "middle" / "inner"
+    place.mkdir(parents=True)
+    (place / "deep.py").write_text("def step(n: int): pass\n")
+    monkeypatch.syspath_prepend(folder)
+    assert list(read_signature("outer.middle.inner.deep:step", base=folder).parameters) == ["n"]
+    assert source.source_of_module("outer.middle.inner.deep") == place / "deep.py"
+    assert source.source_of_module("outer.nowhere.deep") is None
+    assert "outer" not in sys.modules
+
+
 def test_aliases_that_go_in_circles_end(folder):
     (folder / "b.py").write_text("A = B\nB = A\nX = X\ndef f(ctx, *, a: A = A, x: X = X + 1): ...\n")
     assert set(read_signature("./b.py:f", base=folder).parameters) == {"a", "x"}
