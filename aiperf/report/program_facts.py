@@ -17,9 +17,9 @@ _COUNTED = {
 
 
 _PRINTS = {
-    "same": "{base} and {side} printed the same when each was run once beforehand",
-    "nothing": "{base} and {side} printed nothing when each was run once beforehand",
-    "otherwise": "{side} printed something else than {base} when each was run once beforehand",
+    "same": "{base} and {side} print the same",
+    "nothing": "{base} and {side} print nothing",
+    "otherwise": "{side} prints something else than {base}",
     "varies": "what {base} or {side} prints changes from run to run, so it was not compared",
     "unseen": "{base} and {side} were not compared",
 }
@@ -37,7 +37,8 @@ def printed_sentences(record: CaseRecord) -> list[str]:
         return [f"Output: {base} and {side} printed the same in every run that was compared." for side in same]
     facts = {run.side: str(run.facts.get("prints")) for pair in record.pairs for run in pair.runs}
     said = [_PRINTS[facts[side]].format(base=base, side=side) for side in others if facts.get(side, "") in _PRINTS]
-    return [f"Output: {'; '.join(said)}."] if said else []
+    seen = " of untimed runs" if any(facts.get(side) in _PRINTS and facts[side] != "unseen" for side in others) else ""
+    return [f"Output{seen}: {'; '.join(said)}."] if said else []
 
 
 def program_sentences(record: CaseRecord) -> list[str]:

@@ -47,13 +47,14 @@ def test_it_names_what_was_started_for_a_shim() -> None:
 
 def test_it_says_whether_the_programs_print_the_same() -> None:
     for prints, said in (
-        ("same", "before and after printed the same when each was run once beforehand"),
-        ("nothing", "before and after printed nothing when each was run once beforehand"),
-        ("otherwise", "after printed something else than before when each was run once beforehand"),
+        ("same", "before and after print the same"),
+        ("nothing", "before and after print nothing"),
+        ("otherwise", "after prints something else than before"),
         ("varies", "what before or after prints changes from run to run, so it was not compared"),
         ("unseen", "before and after were not compared"),
     ):
-        assert printed_sentences(record_of(FACTS, {**FACTS, "prints": prints})) == [f"Output: {said}."]
+        runs = "" if prints == "unseen" else " of untimed runs"
+        assert printed_sentences(record_of(FACTS, {**FACTS, "prints": prints})) == [f"Output{runs}: {said}."]
     assert printed_sentences(record_of(FACTS, FACTS)) == []
 
 
