@@ -305,7 +305,9 @@ def test_programs_that_print_different_things_are_said_to_and_refused_where_that
     ]
     said = 'the outputs of before and echo-11 differ on line 1: "sum 10" against "sum 11" (--same-output rejects this)'
     assert " ".join(done.out.split()).count(said) == 1
-    told = "Output of untimed runs: echo-11 prints something else than before; what before or sh--c--echo prints changes from run to run"
+    told = (
+        "Output of untimed runs: echo-11 prints something else than before; what before or sh--c--echo prints changes"
+    )
     assert told in " ".join(done.out.split())
     assert user.types("ab", "echo sum 10", "echo sum 11", "--same-output", *fast).code == 5
 
