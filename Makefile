@@ -18,17 +18,18 @@ demo: install
 
 # What judges processes by the clock is marked and has the machine to itself; the rest shares it.
 ALONE = $(shell grep -rl --include='test_*.py' mark.alone tests)
-# One more than there are cores: tests also wait.
+# One more than there are cores: tests also wait. A process of tests that dies fails the run: in another one its file
+# would be run again, for ever where that dies as well.
 JOBS := $(shell echo $$(($$(nproc) + 1)))
 
 test: install
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "not long and not alone" --durations 12
+	$(BIN)/python -m pytest -n $(JOBS) --max-worker-restart 0 --dist loadfile --no-loadscope-reorder -m "not long and not alone" --durations 12
 	$(BIN)/python -m pytest -m "alone and not long" $(ALONE)
 
 # Rarer simulations of statistics, the verdicts of all shipped reference runs but the small ones, tests of the compilers,
 # engines, clients and profilers of others that take seconds each, and combinations of which make test tries each value.
 test-long: install
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m long
+	$(BIN)/python -m pytest -n $(JOBS) --max-worker-restart 0 --dist loadfile -m long
 
 # Whether the check of every scenario that needs no GPU notices broken sides; takes minutes.
 test-library: install
