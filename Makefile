@@ -18,16 +18,16 @@ demo: install
 
 # What judges processes by the clock is marked and has the machine to itself; the rest shares it.
 ALONE = $(shell grep -rl --include='test_*.py' mark.alone tests)
-# One more than there are cores: tests also wait. A process of tests that dies fails the run: in another one its file
-# would be run again, for ever where that dies as well.
+# One more than there are cores: tests also wait. The run fails if one of these processes dies: pytest would start another
+# with the same file, and again if that dies too.
 JOBS := $(shell echo $$(($$(nproc) + 1)))
 
 test: install
 	$(BIN)/python -m pytest -n $(JOBS) --max-worker-restart 0 --dist loadfile --no-loadscope-reorder -m "not long and not alone" --durations 12
 	$(BIN)/python -m pytest -m "alone and not long" $(ALONE)
 
-# Rarer simulations of statistics, the verdicts of all shipped reference runs but the small ones, tests of the compilers,
-# engines, clients and profilers of others that take seconds each, and combinations of which make test tries each value.
+# Rarer simulations of statistics, the verdicts of all but the small shipped reference runs, tests with other people's
+# compilers, engines, clients and profilers that take seconds each, and combinations of which make test tries each value.
 test-long: install
 	$(BIN)/python -m pytest -n $(JOBS) --max-worker-restart 0 --dist loadfile -m long
 

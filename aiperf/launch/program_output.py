@@ -26,8 +26,8 @@ _SHOWN_CHANGE = 40
 
 
 PrintedRelation = Literal["same", "nothing", "otherwise", "varies", "unseen"]
-"""What a program prints against another: the same, nothing as the other does, something else, other things from run to
-run (one of both), or nobody looked."""
+"""How a program's output relates to another's: the same, both empty, different, varying from run to run, or not
+compared."""
 
 
 @dataclass(frozen=True)

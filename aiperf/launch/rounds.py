@@ -49,7 +49,7 @@ _PAIRS_WITH_SINGLES = 6
 _FRESH_SHARE, _FRESH_S = 0.06, 0.02
 """Of a side's measured time that they may take, once the fewest are done; seconds that they may take of any."""
 _OF_RANKS_S = 0.06
-"""What those of a kind may take of ranks, most of which begin late and scatter by as much as an iteration takes."""
+"""The same of ranks, for those on new inputs and for those on known ones: they scatter by more than a step takes."""
 _LONGEST_FRESH_S, _LONGEST_LATER_S = 0.25, 2.5e-3
 """Longer iterations are audited only, and in later pairs not timed one by one: a few more of them would lengthen a pair
 by too much."""

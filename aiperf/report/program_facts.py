@@ -19,9 +19,9 @@ _COUNTED = {
 _PRINTS = {
     "same": "{base} and {side} print the same",
     "nothing": "{base} and {side} print nothing",
-    "otherwise": "{side} prints something else than {base}",
+    "otherwise": "{side} and {base} print different output",
     "varies": "what {base} or {side} prints changes from run to run, so it was not compared",
-    "unseen": "{base} and {side} were not compared",
+    "unseen": "{base} vs {side}: not compared",
 }
 """How what a side prints relates to what the first one prints."""
 

@@ -306,7 +306,7 @@ def test_programs_that_print_different_things_are_said_to_and_refused_where_that
     said = 'the outputs of before and echo-11 differ on line 1: "sum 10" against "sum 11" (--same-output rejects this)'
     assert " ".join(done.out.split()).count(said) == 1
     told = (
-        "Output of untimed runs: echo-11 prints something else than before; what before or sh--c--echo prints changes"
+        "Output of untimed runs: echo-11 and before print different output; what before or sh--c--echo prints changes"
     )
     assert told in " ".join(done.out.split())
     assert user.types("ab", "echo sum 10", "echo sum 11", "--same-output", *fast).code == 5
@@ -316,6 +316,6 @@ def test_output_is_not_looked_at_where_that_would_take_long(user) -> None:
     slow = ("sh -c 'sleep 0.01; echo 1'", "sh -c 'sleep 0.01; echo 2'")
     assert user.types("ab", *slow, "--precision", "fast.yaml", "--budget", "0.1s", "-q").code == 0
     assert "prints_otherwise" not in {note["code"] for note in user.only_record()["notes"]}
-    assert "Output: before and after were not compared." in user.types("show", "latest").out
+    assert "Output: before vs after: not compared." in user.types("show", "latest").out
     done = user.types("ab", "echo 1", "echo 1", "--precision", "fast.yaml", "-q")
     assert done.out.count("Output of untimed runs: before and after print the same.") == 1

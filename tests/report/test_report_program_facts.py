@@ -49,9 +49,9 @@ def test_it_says_whether_the_programs_print_the_same() -> None:
     for prints, said in (
         ("same", "before and after print the same"),
         ("nothing", "before and after print nothing"),
-        ("otherwise", "after prints something else than before"),
+        ("otherwise", "after and before print different output"),
         ("varies", "what before or after prints changes from run to run, so it was not compared"),
-        ("unseen", "before and after were not compared"),
+        ("unseen", "before vs after: not compared"),
     ):
         runs = "" if prints == "unseen" else " of untimed runs"
         assert printed_sentences(record_of(FACTS, {**FACTS, "prints": prints})) == [f"Output{runs}: {said}."]
