@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 _BLOCK = 512
 """Bytes of the blocks that ru_inblock and ru_oublock count (Linux, whatever the device's own are)."""
@@ -24,6 +25,8 @@ _FIELDS = {
     "system_s": ("ru_stime", 1),
 }
 """Name -> field of getrusage(2), and what one of it is."""
+_RESERVED_HIGH = 6
+"""cudaMemPoolAttrReservedMemHigh."""
 
 
 def used_so_far() -> resource.struct_rusage:
@@ -57,11 +60,25 @@ class Usage:
 
 
 def gpu_peak() -> int | None:
-    """Bytes that torch's allocator has reserved on the current GPU at most so far; None where it uses none."""
+    """Bytes that allocators of this process have held on the current GPU at most so far: torch's, CuPy's pool (what it
+    holds now), and CUDA's own stream-ordered pool; None where torch uses no GPU."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
         return None
-    return int(torch.cuda.max_memory_reserved())
+    return int(torch.cuda.max_memory_reserved()) + _beside_torch(torch.cuda)
+
+
+def _beside_torch(cuda: Any) -> int:
+    """Of those bytes what torch does not know of. Only a process that has CuPy can hold any, as far as aiperf knows."""
+    cupy = sys.modules.get("cupy")
+    if cupy is None:
+        return 0
+    held = int(cupy.get_default_memory_pool().total_bytes())
+    if cuda.get_allocator_backend() != "cudaMallocAsync":  # which takes from the same pool
+        runtime = cupy.cuda.runtime
+        pool = runtime.deviceGetDefaultMemPool(cuda.current_device())
+        held += int(runtime.memPoolGetAttribute(pool, _RESERVED_HIGH))
+    return held
 
 
 def gpu_allocation() -> int | None:

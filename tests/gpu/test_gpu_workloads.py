@@ -9,6 +9,7 @@ import pytest
 import torch
 from gpu_cases import OneCase, check_case, gpu_context, one_gpu_cases
 
+from aiperf.worker.usage import gpu_peak
 from aiperf.workloads.contract import Context, Workload
 from aiperf.workloads.cuda import workload as cuda
 from aiperf.workloads.launch import workload as launch
@@ -146,3 +147,17 @@ def test_a_working_set_within_the_l2_is_not_charged_to_dram(context: Context) ->
     assert add(context, 1024).work.peaks == {}
     assert transfer.copy(context, direction="d2d", size=1 << 20).work.peaks == {}
     assert transfer.copy(context, direction="d2d", size=1 << 28).work.peaks == {"dram": 2.0 * (1 << 28)}
+
+
+def test_a_peak_of_gpu_memory_holds_what_cupy_and_the_drivers_pool_took(context: Context) -> None:
+    cupy = pytest.importorskip("cupy")
+    torch.zeros(1, device=context.device)
+    runtime, size = cupy.cuda.runtime, 4 << 30
+    before = gpu_peak() or 0
+    array = cupy.empty(size, dtype=cupy.uint8)
+    with_array = gpu_peak() or 0
+    assert with_array >= before + size
+    del array
+    cupy.get_default_memory_pool().free_all_blocks()
+    runtime.freeAsync(runtime.mallocAsync(size, 0), 0)
+    assert (gpu_peak() or 0) >= before + size

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from aiperf.worker.usage import Usage, gpu_allocation, queued_so_far, used_so_far
+from aiperf.worker.usage import Usage, gpu_allocation, gpu_peak, queued_so_far, used_so_far
 
 FIELDS = ("ru_minflt", "ru_majflt", "ru_nvcsw", "ru_nivcsw", "ru_inblock", "ru_oublock", "ru_utime", "ru_stime")
 
@@ -43,6 +43,27 @@ def test_pages_that_this_process_touches_are_counted() -> None:
             memory[place] = 1
         usage.add(before, used_so_far(), iterations=1)
     assert pages <= usage.sums()["minor_faults"] < pages + 500
+
+
+@pytest.mark.parametrize(("backend", "counted"), [("native", 1350), ("cudaMallocAsync", 1050)])
+def test_a_peak_of_gpu_memory_counts_what_torch_does_not_know_of(
+    backend: str, counted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cuda = SimpleNamespace(
+        is_available=lambda: True, is_initialized=lambda: True, max_memory_reserved=lambda: 1000,
+        get_allocator_backend=lambda: backend, current_device=lambda: 1,
+    )  # fmt: skip
+    runtime = SimpleNamespace(
+        deviceGetDefaultMemPool=lambda device: f"pool of {device}",
+        memPoolGetAttribute=lambda pool, number: {("pool of 1", 6): 300}[pool, number],
+    )
+    pool = SimpleNamespace(total_bytes=lambda: 50)
+    cupy = SimpleNamespace(get_default_memory_pool=lambda: pool, cuda=SimpleNamespace(runtime=runtime))
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    monkeypatch.delitem(sys.modules, "cupy", raising=False)
+    assert gpu_peak() == 1000
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    assert gpu_peak() == counted
 
 
 def test_an_average_allocation_of_gpu_memory_outlives_a_peak_that_was_reset(monkeypatch: pytest.MonkeyPatch) -> None:

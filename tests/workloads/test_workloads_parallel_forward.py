@@ -64,6 +64,18 @@ def test_every_layout_gives_what_one_rank_gives_on_every_rank(found, side):
         }
 
 
+@pytest.mark.parametrize("side", [name for name in _LOGITS if _SIDES[name].get("phase") == "both"])
+def test_a_text_that_begins_with_a_tie_of_the_prompts_logits_may_be_another(found, side):
+    workload, alone = _one_rank(phase="both")
+    other = _outputs(found[0][side])
+    assert np.array_equal(other["tokens"][:, 0], other["logits"].argmax(axis=-1))
+    other["tokens"][0] += 1
+    alone["margins"][0] = other["margins"][0] = 1.0
+    assert not workload.checks["same_when_rounded"](alone, other).passed
+    alone["margins"][0, 0] = 1e-4
+    assert workload.checks["same_when_rounded"](alone, other).passed
+
+
 @pytest.mark.parametrize("side", _LOGITS)
 def test_sequences_in_another_order_are_no_agreement(found, side):
     workload, alone = _one_rank(phase=_SIDES[side].get("phase", "prefill"))

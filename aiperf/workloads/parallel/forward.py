@@ -153,8 +153,9 @@ class LayoutSide:
         made = {"dtype": part.model.dtype, "device": part.model.device}
         held = {"logits": torch.zeros(asked.batch, part.shape.vocab, **made)}
         if asked.phase == "both":
-            held["tokens"] = torch.zeros(asked.batch, asked.new_tokens, dtype=torch.long, device=part.model.device)
-            held["margins"] = torch.zeros(asked.batch, asked.new_tokens, device=part.model.device)
+            size = (asked.batch, 1 + asked.new_tokens)
+            held["tokens"] = torch.zeros(size, dtype=torch.long, device=part.model.device)
+            held["margins"] = torch.zeros(size, device=part.model.device)
         return held
 
     def inputs(self) -> dict[str, Any]:
@@ -170,14 +171,15 @@ class LayoutSide:
             self._keep(part, "logits", logits)
             if self._stepper is None:
                 return
-            first = choose(logits)[0]
+            first, margin = choose(logits)
             if part is not self._decoding:
                 self._reshard()
-                first = self._decoding.own(first)
+                first, margin = self._decoding.own(first), self._decoding.own(margin)
             self._static.truncate(asked.tokens)
             tokens, margins = self._stepper.tokens(first, count=asked.new_tokens)
-            self._keep(self._decoding, "tokens", tokens)
-            self._keep(self._decoding, "margins", margins)
+            # With the prompt's own choice: if that is a tie, rounding alone may have the sides write different texts.
+            self._keep(self._decoding, "tokens", torch.cat((first[:, None], tokens), dim=1))
+            self._keep(self._decoding, "margins", torch.cat((margin[:, None], margins), dim=1))
 
     def _keep(self, part: Part, name: str, found: Any) -> None:
         """Results of this rank's sequences, or all, among the outputs; replicas hand each other theirs."""

@@ -374,10 +374,10 @@ def forward(
     1F1B; the last stage has fewer layers for the head. ``graph`` replays the decoding step as a CUDA graph. On the CPU
     every rank has one thread.
 
-    Outputs, on every rank: logits after the prompts, tokens and margins of the choices; of ``train`` some rows of the
-    stage's gradients, and the loss; of ``attention`` 128 tokens' results. FLOPs: 2 x parameters x tokens, plus
-    attention; 3 times that for ``train``. Bytes: the weights once for each pass, or queries, keys, values and results.
-    Items: prompts' tokens, with ``both`` new ones (book, chapters 13, 15, 18, 19).
+    Outputs, on every rank: logits after the prompts, tokens and margins of the choices, the first from those logits;
+    of ``train`` some rows of the stage's gradients, and the loss; of ``attention`` 128 tokens' results. FLOPs: 2 x
+    parameters x tokens, plus attention; 3 times that for ``train``. Bytes: the weights once for each pass, or queries,
+    keys, values and results. Items: prompts' tokens, with ``both`` new ones (book, chapters 13, 15, 18, 19).
     """
     asked = SimpleNamespace(**locals())
     check_asked(asked)
