@@ -76,6 +76,13 @@ def test_a_shape_gives_defines_names_and_n() -> None:
     assert described.work_items == 600
 
 
+def test_repeat_may_be_an_expression() -> None:
+    given = {**ADD, "defines": {"LAUNCHES": 8}}
+    assert cuda.describe(**given, repeat="LAUNCHES // 2").repeat == 4
+    with pytest.raises(ValueError, match="repeat is LAUNCHES // 16; write 1 or more"):
+        cuda.describe(**given, repeat="LAUNCHES // 16")
+
+
 def test_each_launch_takes_what_it_leaves_out_from_the_keywords() -> None:
     launches = [{"entry": "scale", "args": ["a", "out"], "block": 64}, {"entry": "triad", "smem": "4 * threads"}]
     described = cuda.describe(**(ADD | {"entry": ""}), launches=launches, block=128, repeat=3)

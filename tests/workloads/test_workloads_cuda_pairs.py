@@ -27,6 +27,9 @@ SMALL: dict[str, dict[str, Any]] = {
     "few-vs-many-threads-per-block": {"n": 70_001},
     "divide-sqrt-vs-multiply-rsqrt": {"shape": [4, 1024]},
     "gemv-fp32-vs-int8-dp4a": {"n": 16384, "shape": [8, 2048]},
+    # Blocks run one after another, so that a barrier of the grid lets one pass alone.
+    "launch-per-layer-vs-megakernel": {"n": 3 * 256 * 256, "shape": [256, 256, 3], "grid": 1, "block": 64, "repeat": 3},
+    "launches-of-short-tiles-vs-persistent-kernel": {"shape": [256, 256, 32], "defines": {"LAUNCHES": 2}},
 }
 """Changes that keep a side small on a CPU, besides n."""
 
@@ -81,6 +84,12 @@ def combined(x: np.ndarray) -> np.ndarray:
     return ((table[None] ^ x.astype(np.uint32)[:, None]) >> 7).sum(axis=1, dtype=np.uint32).view(np.int32)
 
 
+def token_through(layers: np.ndarray, x: np.ndarray) -> np.ndarray:
+    for weights in layers:
+        x = x + weights @ (x / np.sqrt((x**2).mean() + 1e-6)) / np.sqrt(len(x))
+    return x
+
+
 TRUTH: dict[str, Any] = {
     "block-size-33-vs-256": lambda d: 2 * d["x"],
     "block-size-1024-vs-256-register-heavy": lambda d: variance(d["x"], 32),
@@ -111,6 +120,8 @@ TRUTH: dict[str, Any] = {
     "software-vs-fast-intrinsic-math": lambda d: damped_sines(d["x"], d["y"]),
     "divide-sqrt-vs-multiply-rsqrt": lambda d: unit_rows(d["x"]),
     "gemv-fp32-vs-int8-dp4a": lambda d: d["weights"].astype(int) @ d["vector"],
+    "launch-per-layer-vs-megakernel": lambda d: token_through(d["weights"], d["x"]),
+    "launches-of-short-tiles-vs-persistent-kernel": lambda d: (d["left"] @ d["right"]).ravel(),
 }
 
 
@@ -126,6 +137,8 @@ def drawn(side: KernelSide, changes: dict[str, Any]) -> dict[str, np.ndarray]:
         else:
             draw = generator.normal if spec.init == "normal" else generator.uniform
             found[name] = draw(size=spec.shape).astype(np.float32)
+        if spec.dtype == "bfloat16":
+            found[name] = (found[name].view(np.uint32) & 0xFFFF0000).view(np.float32)
     return found
 
 

@@ -182,6 +182,18 @@ def test_what_this_gpu_cannot_launch_is_a_skip_with_the_reason(given: dict[str, 
         run._place(run._described.launches[0])
 
 
+@pytest.mark.parametrize(("arg", "seen"), [("2 * turn + 1", [1, 3, 5]), ("n", [1000] * 3)])
+def test_a_launch_is_told_how_often_the_launches_were_repeated_before(arg: str, seen: list[int]) -> None:
+    run, kernel = runner(args=["a", "out", arg], repeat=3)
+    run._arrays = made({"a": {}, "out": {"role": "output"}}, ["a", "out"])
+    run._placed = [run._place(launch) for launch in run._described.launches]
+    passed: list[int] = []
+    kernel.kernel = lambda grid, block, arguments, **options: passed.append(int(arguments[-1]))
+    for call in run._calls():
+        call(0, None)
+    assert passed == seen
+
+
 def test_an_early_launch_hands_the_driver_its_geometry_attribute_and_arguments(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

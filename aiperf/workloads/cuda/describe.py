@@ -25,6 +25,8 @@ _LAUNCH_KEYS = ("entry", "args", "grid", "grid_waves", "block", "smem", "coopera
 _LARGEST_N = 2**31 - 1
 _SIDES = ("rows", "cols", "depth")
 _ANY_SMS = 132
+TURN = "turn"
+"""What stands in args for how often the launches have been repeated before, from 0."""
 _ENTRY = re.compile(r"__global__[^;{}]*?\b(\w+)\s*\([^()]*\)\s*\{")
 
 
@@ -56,6 +58,7 @@ class Description:
     carveout: int
     cluster: int
     pdl: bool
+    captured: bool
     flops: float
     useful_bytes: float | None
     work_items: float
@@ -106,11 +109,12 @@ def describe(asked: SimpleNamespace) -> Description:
         arrays=arrays,
         launches=launches,
         layout=layout,
-        repeat=asked.repeat,
+        repeat=_repeat(asked.repeat, names),
         clear=tuple(asked.clear or ()),
         carveout=asked.carveout,
         cluster=asked.cluster,
         pdl=asked.pdl,
+        captured=asked.captured,
         flops=_amount("flops", asked.flops, names),
         useful_bytes=None if asked.useful_bytes == "" else _amount("useful_bytes", asked.useful_bytes, names),
         work_items=_amount("work_items", asked.work_items, names),
@@ -134,7 +138,6 @@ def _check_numbers(asked: SimpleNamespace) -> None:
     checks = (
         (0 < n <= _LARGEST_N, f"n is {n}; it must lie between 1 and {_LARGEST_N}"),
         (asked.items >= 1, f"items is {asked.items}; a thread handles 1 element or more"),
-        (asked.repeat >= 1, f"repeat is {asked.repeat}; write 1 or more"),
         (asked.grid_waves > 0, f"grid_waves is {asked.grid_waves}; write a number above 0"),
         (-1 <= asked.carveout <= 100, f"carveout is {asked.carveout}; write 0 to 100 percent, or -1"),
         (1 <= asked.cluster <= 16, f"cluster is {asked.cluster}; a cluster has 1 to 16 blocks"),
@@ -145,6 +148,13 @@ def _check_numbers(asked: SimpleNamespace) -> None:
     for holds, message in checks:
         if not holds:
             raise ValueError(message)
+
+
+def _repeat(text: int | str, names: Mapping[str, int]) -> int:
+    found = evaluate(str(text), names)
+    if not isinstance(found, int) or found < 1:
+        raise ValueError(f"repeat is {text}; write 1 or more")
+    return found
 
 
 def _names(asked: SimpleNamespace) -> dict[str, int]:
@@ -207,7 +217,7 @@ def _check_args(launch: Launch, arrays: Mapping[str, ArraySpec], names: Mapping[
     for arg in launch.args:
         if isinstance(arg, str) and arg not in arrays:
             try:
-                evaluate(arg, names)
+                evaluate(arg, {**names, TURN: 0})
             except ValueError as error:
                 raise ValueError(f"args of {launch.entry}: {error}; arrays: {', '.join(arrays)}") from None
     place(launch, names, sms=_ANY_SMS, cluster=1, suggested=256)

@@ -15,10 +15,11 @@ import torch
 from aiperf.workloads.contract import Context, SkipSide, Workload
 from aiperf.workloads.cuda.arrays import Arrays
 from aiperf.workloads.cuda.compiling import code_digest, compile_cubin
-from aiperf.workloads.cuda.describe import Description
+from aiperf.workloads.cuda.describe import TURN, Description
 from aiperf.workloads.cuda.extended import early_launch
 from aiperf.workloads.cuda.geometry import Launch, Placed
 from aiperf.workloads.shared.cupy_kernels import import_cupy, view_stream
+from aiperf.workloads.shared.queues import replay_of
 
 _NON_PORTABLE_CLUSTER = 14
 _PORTABLE_CLUSTER = 8
@@ -57,12 +58,12 @@ class KernelRun:
             arrays.draw(seed)
             lay()
 
-        first = [self._launcher(placed, early=described.pdl and i > 0) for i, placed in enumerate(self._placed)]
-        later = [self._launcher(placed, early=described.pdl) for placed in self._placed]
-        step = self._on_stream([*first, *later * (described.repeat - 1)], described.clear)
+        run = self._on_stream(self._calls(), described.clear)
         redraw(self._seed)
-        step()
+        run()
         torch.cuda.synchronize(self._device)
+        step = replay_of(run) if described.captured else run
+        launches = 1 if described.captured else len(self._placed) * described.repeat
         return Workload(
             step=step,
             work=arrays.work(),
@@ -70,7 +71,7 @@ class KernelRun:
             inputs=arrays.inputs,
             redraw=redraw,
             reference=arrays.reference if described.reference else None,
-            counters=lambda: {"launches": float(len(self._placed) * described.repeat)},
+            counters=lambda: {"launches": float(launches)},
             facts=self._facts(),
             close=arrays.tensors.clear,
         )
@@ -116,9 +117,20 @@ class KernelRun:
         found = self._cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(pointer, placed.threads, placed.smem)
         return int(found)
 
-    def _launcher(self, placed: Placed, *, early: bool) -> Callable[[int, Any], None]:
-        """A call (stream pointer, CuPy's stream) that launches once."""
-        arguments = self._arrays.arguments(placed.args, self._known(placed))
+    def _calls(self) -> list[Callable[[int, Any], None]]:
+        """The launches of a step, all repetitions of them."""
+        pdl, repeat = self._described.pdl, self._described.repeat
+
+        def of(turn: int) -> list[Callable[[int, Any], None]]:
+            return [self._launcher(p, early=pdl and turn + i > 0, turn=turn) for i, p in enumerate(self._placed)]
+
+        numbered = any(TURN in str(arg) for placed in self._placed for arg in placed.args)
+        later = [of(turn) for turn in range(1, repeat)] if numbered else [of(1)] * (repeat - 1)
+        return [*of(0), *(call for calls in later for call in calls)]
+
+    def _launcher(self, placed: Placed, *, early: bool, turn: int = 0) -> Callable[[int, Any], None]:
+        """A call (stream pointer, CuPy's stream) that launches once, as the ``turn``-th repetition of the launches."""
+        arguments = self._arrays.arguments(placed.args, self._known(placed) | {TURN: turn})
         function = self._kernel(placed.entry).kernel
         if early:
             extended = early_launch(function.ptr, placed, arguments)
@@ -169,7 +181,8 @@ class KernelRun:
             code_digest(self._cubin, [described.layout.entry]) if described.layout else "",
             [(p.grid, p.block, p.smem, p.cooperative, self._values(p)) for p in launches],
             {name: described.arrays[name] for name in described.used},
-            (described.repeat, described.clear, described.carveout, described.cluster, described.pdl),
+            (described.repeat, described.captured, described.clear),
+            (described.carveout, described.cluster, described.pdl),
         ]
         return code, hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
@@ -181,7 +194,7 @@ class KernelRun:
 
     def _known(self, placed: Placed) -> dict[str, int]:
         sms = self._properties.multi_processor_count
-        return {**self._described.names, "threads": placed.threads, "sms": sms}
+        return {**self._described.names, "threads": placed.threads, "sms": sms, TURN: 0}
 
     def _entry_facts(self, placed: Placed) -> dict[str, Any]:
         kernel = self._kernel(placed.entry)
