@@ -7,7 +7,7 @@ What must not live here: batches of one length (workload.py, tiles.py), drawing 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from types import SimpleNamespace
@@ -165,6 +165,25 @@ def divided(lengths: Sequence[int], *, splits: int, part_keys: int, block_kv: in
     return Parts(items, firsts)
 
 
+def _held(arrays: Mapping[str, Any], asked: SimpleNamespace) -> SimpleNamespace:
+    """The arrays of a step with the parts, room for their results, and the sizes that the kernels take."""
+    cut = divided(asked.lengths, splits=asked.splits, part_keys=asked.part_keys, block_kv=asked.block_kv)
+    group, count, device = asked.heads // asked.kv_heads, len(cut.items), arrays["q"].device
+    return SimpleNamespace(
+        **arrays,
+        part=torch.empty((count * asked.heads, asked.head_dim), dtype=torch.float32, device=device),
+        weight=torch.empty(count * asked.heads, dtype=torch.float32, device=device),
+        parts=torch.tensor(cut.items, dtype=torch.int32, device=device),
+        firsts=torch.tensor(cut.firsts, dtype=torch.int32, device=device),
+        count=count,
+        group=group,
+        longest=max(stop - start for _, start, stop in cut.items),
+        block_q=max(16, 1 << (group - 1).bit_length()),
+        wide=1 << (cut.most - 1).bit_length(),
+        scale=asked.head_dim**-0.5 * math.log2(math.e),
+    )
+
+
 def _two_kernels(held: SimpleNamespace, asked: SimpleNamespace) -> Callable[[], Any]:
     def run() -> Any:
         out = torch.empty_like(held.q)
@@ -249,27 +268,9 @@ def ragged(
             draw_on_device(array, seed=seed, name=name)
 
     redraw(context.seed)
-    cut = divided(lengths, splits=splits, part_keys=part_keys, block_kv=block_kv)
-    group, count, device = heads // kv_heads, len(cut.items), arrays["q"].device
-    held = SimpleNamespace(
-        **arrays,
-        part=torch.empty((count * heads, head_dim), dtype=torch.float32, device=device),
-        weight=torch.empty(count * heads, dtype=torch.float32, device=device),
-        parts=torch.tensor(cut.items, dtype=torch.int32, device=device),
-        firsts=torch.tensor(cut.firsts, dtype=torch.int32, device=device),
-        count=count,
-        group=group,
-        block_q=max(16, 1 << (group - 1).bit_length()),
-        wide=1 << (cut.most - 1).bit_length(),
-        scale=head_dim**-0.5 * math.log2(math.e),
-    )
+    held = _held(arrays, asked)
     run = (_one_kernel if backend == "one_kernel" else _two_kernels)(held, asked)
     latest = {"out": run()}
-
-    def reference() -> dict[str, Any]:
-        q, k, v = (arrays[name] for name in "qkv")
-        kept = zip(k.split(lengths), v.split(lengths), strict=True)
-        return {"out": torch.stack([_truth(q[i], *each) for i, each in enumerate(kept)])}
 
     moved = float(2 * arrays["q"].nbytes + arrays["k"].nbytes + arrays["v"].nbytes)
     return Workload(
@@ -284,13 +285,18 @@ def ragged(
         outputs=lambda: dict(latest),
         inputs=lambda: dict(arrays),
         redraw=redraw,
-        reference=reference,
+        reference=lambda: _truth(arrays, lengths),
         checks={"relative_frobenius": relative_frobenius},
-        facts={"backend": backend, "parts": count, "longest_part": max(stop - start for _, start, stop in cut.items)},
+        facts={"backend": backend, "parts": held.count, "longest_part": held.longest},
     )
 
 
-def _truth(q: Any, k: Any, v: Any) -> Any:
-    """One sequence's attention in float64: q [heads, head_dim], k and v [tokens, kv_heads, head_dim]."""
-    keys, values = (x.double().transpose(0, 1)[None] for x in (k, v))
-    return composed(q.double()[None, :, None], keys, values, mask=Mask("none", 1, len(k)))()[0, :, 0]
+def _truth(arrays: Mapping[str, Any], lengths: Sequence[int]) -> dict[str, Any]:
+    """Each sequence's attention in float64."""
+
+    def of(q: Any, k: Any, v: Any) -> Any:
+        keys, values = (x.double().transpose(0, 1)[None] for x in (k, v))
+        return composed(q.double()[None, :, None], keys, values, mask=Mask("none", 1, len(k)))()[0, :, 0]
+
+    kept = zip(arrays["q"], *(arrays[name].split(list(lengths)) for name in "kv"), strict=True)
+    return {"out": torch.stack([of(*each) for each in kept])}
