@@ -87,6 +87,20 @@ static unsigned atomicAdd(unsigned* at, unsigned value) { const unsigned old = *
 static void __threadfence() {}
 template <class T> T __ldcg(const T* from) { return *from; }
 static float __uint_as_float(unsigned bits) { float value; __builtin_memcpy(&value, &bits, 4); return value; }
+struct Picture { const float* held; int rows, columns; bool linear; };
+typedef unsigned long long cudaTextureObject_t;
+static float value_of(const Picture& p, float x, float y) {
+  return x >= 0 && x < p.columns && y >= 0 && y < p.rows ? p.held[(int)y * p.columns + (int)x] : 0.0f;
+}
+// The weights of the texture unit have eight bits behind the point.
+static float eighth(float weight) { return roundf(256 * weight) / 256; }
+template <class T> T tex2D(cudaTextureObject_t at, float x, float y) {
+  const Picture& p = *(const Picture*)at;
+  if (!p.linear) return value_of(p, floorf(x), floorf(y));
+  const float left = floorf(x - 0.5f), top = floorf(y - 0.5f), a = eighth(x - 0.5f - left), b = eighth(y - 0.5f - top);
+  return (1 - b) * ((1 - a) * value_of(p, left, top) + a * value_of(p, left + 1, top)) +
+         b * ((1 - a) * value_of(p, left, top + 1) + a * value_of(p, left + 1, top + 1));
+}
 static int __popc(unsigned bits) { return __builtin_popcount(bits); }
 static float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 static int __dp4a(int a, int b, int sum) {
@@ -170,6 +184,11 @@ def emulate(described: cuda.Description, inputs: Mapping[str, np.ndarray], folde
     body = []
     for name in described.used:
         spec = described.arrays[name]
+        if spec.role == "texture":
+            rows, columns = described.arrays[spec.of].shape
+            picture = f"{{{spec.of}_.held, {rows}, {columns}, {str(spec.linear).lower()}}}"
+            body.append(f"  static Picture {name}_ = {picture};")
+            continue
         half = spec.dtype == "bfloat16"
         values = inputs.get(name, np.full(spec.shape, 0 if spec.role == "scratch" else -1, dtype=np.float32))
         # A bf16 is the upper half of the float that it stands for.
@@ -209,6 +228,8 @@ def _call(described: cuda.Description, placed: Placed, turn: int) -> str:
 
 def _argument(described: cuda.Description, arg: Any, known: Mapping[str, int]) -> str:
     """A pointer of whatever type the entry wants, a 64-bit integer or a 32-bit float."""
+    if arg in described.arrays and described.arrays[arg].role == "texture":
+        return f"(cudaTextureObject_t)&{arg}_"
     if arg in described.arrays:
         return f"Any{{{arg}_.held}}"
     value = evaluate(str(arg), known)

@@ -174,6 +174,40 @@ def test_both_ends_of_a_scenario_compute_the_same_and_what_the_formula_says(name
     assert np.allclose(results[0], results[1], rtol=1e-5, atol=1e-5)
 
 
+ROTATION = sides_of(ROOT / "scenarios" / "gpu" / "global-vs-texture-rotation.yaml")
+
+
+def turned(picture: np.ndarray, degrees: int, *, linear: bool) -> np.ndarray:
+    """The picture turned about its middle, zero outside, in the way of a texture."""
+    rows, columns = picture.shape
+    cosine, sine = {0: (1, 0), 37: (0.8, 0.6), 90: (0, 1)}[degrees]
+    down, across = np.mgrid[:rows, :columns] + 0.5
+    down, across = down - rows / 2, across - columns / 2
+    x = cosine * across - sine * down + columns / 2 - 0.5
+    y = sine * across + cosine * down + rows / 2 - 0.5
+    framed = np.pad(picture.astype(float), 1)
+
+    def at(y: np.ndarray, x: np.ndarray) -> np.ndarray:
+        return framed[np.clip(y + 1, 0, rows + 1).astype(int), np.clip(x + 1, 0, columns + 1).astype(int)]
+
+    if not linear:
+        return at(np.floor(y + 0.5), np.floor(x + 0.5))
+    top, left = np.floor(y), np.floor(x)
+    mixed = [(1 - (x - left)) * at(t, left) + (x - left) * at(t, left + 1) for t in (top, top + 1)]
+    return (1 - (y - top)) * mixed[0] + (y - top) * mixed[1]
+
+
+@pytest.mark.parametrize("side", ROTATION, ids=lambda side: f"{side.case} {side.side}")
+def test_a_picture_is_turned_about_its_middle_and_is_zero_outside(side: KernelSide, tmp_path: Path) -> None:
+    changes = {"shape": [40, 72]}
+    inputs = drawn(side, changes)
+    out = emulate(side.described(**changes), inputs, tmp_path)["out"].reshape(40, 72)
+    defines = side.params["defines"]
+    truth = turned(inputs["picture"], defines["DEGREES"], linear=bool(defines["LINEAR"]))
+    assert np.abs(out - truth).max() < (0.005 if side.side == "after" and defines["LINEAR"] else 1e-4)
+    assert not np.allclose(truth, inputs["picture"], atol=0.1) or defines["DEGREES"] == 0
+
+
 def test_sums_of_blocks_are_launched_over_no_more_blocks_than_there_are_sums(tmp_path: Path) -> None:
     for side in sides_of(ROOT / "scenarios" / "gpu" / "shared-memory-vs-warp-shuffle-reduction.yaml"):
         inputs = drawn(side, {"n": 4 * N})

@@ -112,6 +112,17 @@ def test_arguments_are_pointers_whole_numbers_and_floats() -> None:
     assert found[1:4] == (333, 7, np.float32(0.5))
 
 
+def test_a_texture_is_passed_by_its_handle_and_has_no_memory_of_its_own() -> None:
+    specs = {"picture": {"shape": "10, 100"}, "seen": {"role": "texture", "of": "picture"}, "out": {"role": "output"}}
+    arrays = made(specs, ["seen", "out"])
+    arrays.handles = {"seen": 77}
+    assert list(arrays.tensors) == ["picture", "out"]
+    assert arrays.inputs().keys() == {"picture"}
+    handle, out = arrays.arguments(("seen", "out"), {})
+    assert (handle, out) == (77, arrays.tensors["out"].data_ptr())
+    assert handle.dtype == np.uint64
+
+
 def test_a_reference_may_call_functions_over_inputs_in_float64() -> None:
     specs = {"a": {"shape": "10, 100"}, "b": {"shape": "10, 100"}, "out": {"role": "output"}}
     text = "sqrt(abs(a)) + maximum(b, 0) * n + sum(matmul(a, transpose(b)))"

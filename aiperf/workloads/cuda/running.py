@@ -18,6 +18,7 @@ from aiperf.workloads.cuda.compiling import code_digest, compile_cubin
 from aiperf.workloads.cuda.describe import TURN, Description
 from aiperf.workloads.cuda.extended import early_launch
 from aiperf.workloads.cuda.geometry import Launch, Placed
+from aiperf.workloads.cuda.textures import Texture
 from aiperf.workloads.shared.cupy_kernels import import_cupy, view_stream
 from aiperf.workloads.shared.queues import replay_of
 
@@ -46,6 +47,12 @@ class KernelRun:
         self._module = self._cupy.RawModule(path=str(path))
         self._kernels: dict[str, Any] = {}
         self._arrays = Arrays(description, self._device, pad=context.pad)
+        self._textures = {
+            name: Texture(self._arrays.tensors[spec.of], linear=spec.linear)
+            for name, spec in description.arrays.items()
+            if spec.role == "texture" and name in description.used
+        }
+        self._arrays.handles = {name: texture.handle for name, texture in self._textures.items()}
         self._placed = [self._place(launch) for launch in description.launches]
 
     def workload(self) -> Workload:
@@ -57,6 +64,8 @@ class KernelRun:
         def redraw(seed: int) -> None:
             arrays.draw(seed)
             lay()
+            for texture in self._textures.values():
+                texture.fill()
 
         run = self._on_stream(self._calls(), described.clear)
         redraw(self._seed)
@@ -189,7 +198,7 @@ class KernelRun:
     def _values(self, placed: Placed) -> list[str]:
         """Arguments of a launch: names of arrays, values of the rest."""
         values = self._arrays.arguments(placed.args, self._known(placed))
-        held = self._arrays.tensors
+        held = {*self._arrays.tensors, *self._arrays.handles}
         return [str(arg) if arg in held else repr(value) for arg, value in zip(placed.args, values, strict=True)]
 
     def _known(self, placed: Placed) -> dict[str, int]:
