@@ -39,13 +39,13 @@ def network(kind: str, *, width: int, seed: int) -> Callable[[torch.Tensor], tor
 
 def test_processes_answer_from_the_shared_inputs_and_end_with_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     small(monkeypatch)
-    pool = GpuPool(["infer", "train"], seed=3, requests=2, device=-1, env={})
+    pool = GpuPool(["infer", "train", "filling"], seed=3, requests=2, device=-1, env={})
     try:
-        assert pool.facts == ["cpu", "cpu"]
+        assert pool.facts == ["cpu"] * 3
         pool.redraw(8)
         pool.results[:] = np.nan
         pool.step()
-        for index, kind in enumerate(("infer", "train")):
+        for index, kind in enumerate(("infer", "train", "filling")):
             solo = network(kind, width=16, seed=3)
             want = solo(torch.from_numpy(pool.inputs[index].copy()))
             assert np.array_equal(pool.results[index], want.numpy())
@@ -53,6 +53,25 @@ def test_processes_answer_from_the_shared_inputs_and_end_with_the_pool(monkeypat
     finally:
         pool.close()
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def test_the_first_process_tells_what_each_of_its_requests_took_since_it_was_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    small(monkeypatch)
+    pool = GpuPool(["infer", "train"], seed=3, requests=3, device=-1, env={})
+    try:
+        began = time.monotonic()
+        pool.step()
+        pool.step()
+        passed = time.monotonic() - began
+        took = pool.take_latencies()
+        assert len(took) == 6
+        assert min(took) > 0
+        assert sum(took) < passed
+        assert pool.take_latencies() == []
+    finally:
+        pool.close()
 
 
 def test_a_process_that_dies_is_told_and_leaves_no_other_behind(
