@@ -82,8 +82,12 @@ class KernelRun:
             reference=arrays.reference if described.reference else None,
             counters=lambda: {"launches": float(launches)},
             facts=self._facts(),
-            close=arrays.tensors.clear,
+            close=self._close,
         )
+
+    def _close(self) -> None:
+        self._textures.clear()
+        self._arrays.tensors.clear()
 
     def _place(self, launch: Launch) -> Placed:
         """Geometry on this device, with the function's attributes set. Raises SkipSide for what cannot be launched."""

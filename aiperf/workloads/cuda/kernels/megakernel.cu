@@ -48,7 +48,7 @@ __device__ __forceinline__ void load_first(const uint4* __restrict__ weights, un
 }
 
 // The whole vector of a layer into shared memory, in halves of eight, so that neighbouring lanes read neighbouring 16
-// bytes of them. Gives 1 / rms.
+// bytes of them. Gives 1 / (rms * sqrt(WIDTH)).
 __device__ __forceinline__ float read_vector(const float* from, float4 (*halves)[WORDS]) {
   __shared__ float sums[32];
   float sum = 0.0f;
@@ -62,7 +62,7 @@ __device__ __forceinline__ float read_vector(const float* from, float4 (*halves)
   __syncthreads();
   float total = 0.0f;
   for (unsigned w = 0; w < blockDim.x / 32; ++w) total += sums[w];
-  return rsqrtf(total / WIDTH + 1e-6f);
+  return rsqrtf(total + 1e-6f * WIDTH);
 }
 
 // held: the first weights of this warp's first row.
@@ -71,7 +71,7 @@ __device__ __forceinline__ void run_layer(const uint4* __restrict__ weights, con
   __shared__ float4 halves[2][WORDS];
   const float* from = layer == 0 ? x : hidden + (layer - 1) % 2 * WIDTH;
   float* to = layer == DEPTH - 1 ? out : hidden + layer % 2 * WIDTH;
-  const float scale = read_vector(from, halves) * rsqrtf((float)WIDTH);
+  const float scale = read_vector(from, halves);
   const unsigned first = (blockIdx.x * blockDim.x + threadIdx.x) / 32, warps = gridDim.x * blockDim.x / 32;
   const unsigned lane = threadIdx.x % 32;
   for (unsigned row = first; row < WIDTH; row += warps) {
