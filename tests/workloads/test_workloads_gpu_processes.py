@@ -259,6 +259,9 @@ class Pool:
 
     def step(self) -> None: ...
 
+    def take_latencies(self) -> list[float]:
+        return [0.5]
+
     def redraw(self, seed: int) -> None: ...
 
     def close(self) -> None:
@@ -272,7 +275,7 @@ def shared(
     fault: Exception | None = None,
     servers: int = 1,
     mps: bool = True,
-) -> tuple[list[object], Callable[[], Workload]]:
+) -> tuple[list[object], Callable[..., Workload]]:
     """What becomes of daemon and pool when the third GPU's jobs are set up, and the set-up."""
     noted: list[object] = []
 
@@ -298,6 +301,19 @@ def test_clients_of_mps_find_the_gpu_as_their_first_and_all_is_closed_pool_first
     assert "CUDA_MPS_PIPE_DIRECTORY" not in workload.facts
     workload.close()
     assert noted[4:] == ["pool closed", "daemon closed"]
+
+
+def test_a_side_reports_the_latencies_of_its_first_process_where_it_is_asked_to(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _, made = shared(monkeypatch, tmp_path)
+    told = made(time_first=True)
+    assert told.latencies is not None
+    assert list(told.latencies()) == [0.5]
+    assert told.latency_source
+    assert made().latencies is None
+    with pytest.raises(ValueError, match="time_first is for share: processes and mps"):
+        made(share="streams", jobs=["tiny"], time_first=True)
 
 
 def test_processes_without_mps_find_the_gpu_where_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
