@@ -32,9 +32,11 @@ SHIM = """
 #define __forceinline__ inline
 #define __restrict__
 #define __launch_bounds__(...)
+#define __align__(bytes)
 struct Index { unsigned x, y, z; };
 struct float4 { float x, y, z, w; };
 struct int4 { int x, y, z, w; };
+struct uint4 { unsigned x, y, z, w; };
 static Index blockIdx, threadIdx, blockDim, gridDim;
 float tile[1 << 16];
 
@@ -82,6 +84,23 @@ static unsigned __ballot_sync(unsigned, bool vote) {
   return votes;
 }
 static unsigned atomicAdd(unsigned* at, unsigned value) { const unsigned old = *at; *at += value; return old; }
+static void __threadfence() {}
+template <class T> T __ldcg(const T* from) { return *from; }
+static float __uint_as_float(unsigned bits) { float value; __builtin_memcpy(&value, &bits, 4); return value; }
+struct Picture { const float* held; int rows, columns; bool linear; };
+typedef unsigned long long cudaTextureObject_t;
+static float value_of(const Picture& p, float x, float y) {
+  return x >= 0 && x < p.columns && y >= 0 && y < p.rows ? p.held[(int)y * p.columns + (int)x] : 0.0f;
+}
+// The weights of the texture unit have eight bits behind the point.
+static float eighth(float weight) { return roundf(256 * weight) / 256; }
+template <class T> T tex2D(cudaTextureObject_t at, float x, float y) {
+  const Picture& p = *(const Picture*)at;
+  if (!p.linear) return value_of(p, floorf(x), floorf(y));
+  const float left = floorf(x - 0.5f), top = floorf(y - 0.5f), a = eighth(x - 0.5f - left), b = eighth(y - 0.5f - top);
+  return (1 - b) * ((1 - a) * value_of(p, left, top) + a * value_of(p, left + 1, top)) +
+         b * ((1 - a) * value_of(p, left, top + 1) + a * value_of(p, left + 1, top + 1));
+}
 static int __popc(unsigned bits) { return __builtin_popcount(bits); }
 static float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 static int __dp4a(int a, int b, int sum) {
@@ -156,7 +175,7 @@ BODY
 }
 """
 """What stands behind it; BODY becomes the arrays and launches of a side."""
-TYPES = {"float32": "float", "int32": "int", "int8": "signed char"}
+TYPES = {"float32": "float", "int32": "int", "int8": "signed char", "bfloat16": "unsigned short"}
 FLAGS = ("-std=c++14", "-O0", "-w", "-ffp-contract=off")
 
 
@@ -165,12 +184,20 @@ def emulate(described: cuda.Description, inputs: Mapping[str, np.ndarray], folde
     body = []
     for name in described.used:
         spec = described.arrays[name]
-        values = inputs.get(name, np.full(spec.shape, -1, dtype=spec.dtype))
-        values.astype(spec.dtype).tofile(folder / name)
+        if spec.role == "texture":
+            rows, columns = described.arrays[spec.of].shape
+            picture = f"{{{spec.of}_.held, {rows}, {columns}, {str(spec.linear).lower()}}}"
+            body.append(f"  static Picture {name}_ = {picture};")
+            continue
+        half = spec.dtype == "bfloat16"
+        values = inputs.get(name, np.full(spec.shape, 0 if spec.role == "scratch" else -1, dtype=np.float32))
+        # A bf16 is the upper half of the float that it stands for.
+        stored = (values.view(np.uint32) >> 16).astype(np.uint16) if half else values.astype(spec.dtype)
+        stored.tofile(folder / name)
         body.append(f'  static Array<{TYPES[spec.dtype]}> {name}_("{name}", {values.size});')
-    launches = [*([described.layout] if described.layout else []), *described.launches * described.repeat]
-    for launch in launches:
-        body.append(_call(described, described.placed(launch, sms=SMS, suggested=64)))
+    turns = [(launch, turn) for turn in range(described.repeat) for launch in described.launches]
+    for launch, turn in [*([(described.layout, 0)] if described.layout else []), *turns]:
+        body.append(_call(described, described.placed(launch, sms=SMS, suggested=64), turn))
     source = described.source.read_text(encoding="utf-8").replace("extern __shared__", "extern")
     text = f'#include "shim.h"\n{source}\n{MAIN.replace("BODY", chr(10).join(body))}'
     (folder / "emulated.cpp").write_text(text, encoding="utf-8")
@@ -192,15 +219,17 @@ def _shim() -> tempfile.TemporaryDirectory[str]:
     return folder
 
 
-def _call(described: cuda.Description, placed: Placed) -> str:
+def _call(described: cuda.Description, placed: Placed, turn: int) -> str:
     sides = [f"Index{{{', '.join(map(str, three))}}}" for three in (placed.grid, placed.block)]
-    known = {**described.names, "threads": placed.threads, "sms": SMS}
+    known = {**described.names, "threads": placed.threads, "sms": SMS, "turn": turn}
     args = [_argument(described, arg, known) for arg in placed.args]
     return f"  launch({', '.join(sides)}, [&] {{ {placed.entry}({', '.join(args)}); }});"
 
 
 def _argument(described: cuda.Description, arg: Any, known: Mapping[str, int]) -> str:
     """A pointer of whatever type the entry wants, a 64-bit integer or a 32-bit float."""
+    if arg in described.arrays and described.arrays[arg].role == "texture":
+        return f"(cudaTextureObject_t)&{arg}_"
     if arg in described.arrays:
         return f"Any{{{arg}_.held}}"
     value = evaluate(str(arg), known)

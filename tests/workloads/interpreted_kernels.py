@@ -283,6 +283,13 @@ def over_latents(*, heads: int, kv_len: int, dtype: str, splits: int = 1) -> flo
     return workload(function="attention.latent", params=params, slack=1e-5 if dtype == "float32" else 2**-6)
 
 
+def unequal(*, lengths: list[int], heads: int, dtype: str, **cut: Any) -> float:
+    """A decoding step over caches of unequal lengths, as the workload sets it up, whose second step begins anew."""
+    params = {"lengths": lengths, "heads": heads, "kv_heads": 2, "head_dim": 32, "block_kv": 16, "programs": 1}
+    slack = 1e-5 if dtype == "float32" else 2**-6
+    return workload(function="attention.ragged", params={**params, "dtype": dtype, **cut}, slack=slack)
+
+
 def few_bits(*, shape: list[int], activations: str = "fp8") -> float:
     """Activations in fp8 or as computed times 4-bit weights, held against the numbers that the codes stand for."""
     m, n, k = shape
@@ -328,7 +335,8 @@ def copy(*, fault: str) -> float:
 
 
 KINDS = {
-    f.__name__: f for f in (workload, launch, product, order, attend, over_latents, few_bits, operator, gate, copy)
+    f.__name__: f
+    for f in (workload, launch, product, order, attend, over_latents, unequal, few_bits, operator, gate, copy)
 }
 
 

@@ -19,6 +19,9 @@ ADD: dict[str, Any] = {
 }
 
 
+PICTURE = {"role": "texture", "of": "picture", "linear": "MIXED"}
+
+
 def placed(*, sms: int = 132, suggested: int = 0, **changes: Any) -> Placed:
     described = cuda.describe(**(ADD | changes))
     return described.placed(described.launches[0], sms=sms, suggested=suggested)
@@ -76,6 +79,13 @@ def test_a_shape_gives_defines_names_and_n() -> None:
     assert described.work_items == 600
 
 
+def test_repeat_may_be_an_expression() -> None:
+    given = {**ADD, "defines": {"LAUNCHES": 8}}
+    assert cuda.describe(**given, repeat="LAUNCHES // 2").repeat == 4
+    with pytest.raises(ValueError, match="repeat is LAUNCHES // 16; write 1 or more"):
+        cuda.describe(**given, repeat="LAUNCHES // 16")
+
+
 def test_each_launch_takes_what_it_leaves_out_from_the_keywords() -> None:
     launches = [{"entry": "scale", "args": ["a", "out"], "block": 64}, {"entry": "triad", "smem": "4 * threads"}]
     described = cuda.describe(**(ADD | {"entry": ""}), launches=launches, block=128, repeat=3)
@@ -83,6 +93,29 @@ def test_each_launch_takes_what_it_leaves_out_from_the_keywords() -> None:
     assert (first.entry, first.threads, first.blocks, first.args) == ("scale", 64, 16, ("a", "out"))
     assert (second.entry, second.threads, second.smem, second.args) == ("triad", 128, 512, ("a", "b", "out"))
     assert described.repeat == 3
+
+
+def test_a_texture_brings_the_picture_that_it_is_of() -> None:
+    arrays = {"unused": {}, "picture": {"shape": "10, 100"}, "seen": PICTURE, "out": {"role": "output"}}
+    described = cuda.describe(**(ADD | {"arrays": arrays, "args": ["seen", "out"], "defines": {"MIXED": 1}}))
+    assert described.timed == described.used == ("picture", "seen", "out")
+    assert (described.arrays["seen"].of, described.arrays["seen"].linear) == ("picture", True)
+
+
+@pytest.mark.parametrize(
+    ("picture", "seen", "message"),
+    [
+        ({"shape": "10, 100"}, {"role": "texture"}, "of must name an input of float32, which nothing is not"),
+        ({"shape": "10, 100", "role": "scratch"}, {"role": "texture", "of": "picture"}, "which picture is not"),
+        ({"shape": "10, 100", "dtype": "float64"}, {"role": "texture", "of": "picture"}, "which picture is not"),
+        ({}, {"role": "texture", "of": "picture"}, "picture has 1 dimensions; a texture here has 2"),
+        ({"linear": 1}, {"role": "texture", "of": "picture"}, "of and linear are for role texture"),
+    ],
+)
+def test_a_texture_is_of_a_float32_input_with_two_dimensions(picture: Any, seen: Any, message: str) -> None:
+    arrays = {"picture": picture, "seen": seen, "out": {"role": "output"}}
+    with pytest.raises(ValueError, match=message):
+        cuda.describe(**(ADD | {"arrays": arrays, "args": ["seen", "out"]}))
 
 
 def test_only_arrays_that_a_launch_takes_are_made() -> None:

@@ -27,6 +27,9 @@ SMALL: dict[str, dict[str, Any]] = {
     "few-vs-many-threads-per-block": {"n": 70_001},
     "divide-sqrt-vs-multiply-rsqrt": {"shape": [4, 1024]},
     "gemv-fp32-vs-int8-dp4a": {"n": 16384, "shape": [8, 2048]},
+    # Blocks run one after another, so that a barrier of the grid lets one pass alone.
+    "launch-per-layer-vs-megakernel": {"n": 3 * 256 * 256, "shape": [256, 256, 3], "grid": 1, "block": 64, "repeat": 3},
+    "launches-of-short-tiles-vs-persistent-kernel": {"shape": [256, 256, 32], "defines": {"LAUNCHES": 2}},
 }
 """Changes that keep a side small on a CPU, besides n."""
 
@@ -81,6 +84,12 @@ def combined(x: np.ndarray) -> np.ndarray:
     return ((table[None] ^ x.astype(np.uint32)[:, None]) >> 7).sum(axis=1, dtype=np.uint32).view(np.int32)
 
 
+def token_through(layers: np.ndarray, x: np.ndarray) -> np.ndarray:
+    for weights in layers:
+        x = x + weights @ (x / np.sqrt((x**2).mean() + 1e-6)) / np.sqrt(len(x))
+    return x
+
+
 TRUTH: dict[str, Any] = {
     "block-size-33-vs-256": lambda d: 2 * d["x"],
     "block-size-1024-vs-256-register-heavy": lambda d: variance(d["x"], 32),
@@ -111,6 +120,8 @@ TRUTH: dict[str, Any] = {
     "software-vs-fast-intrinsic-math": lambda d: damped_sines(d["x"], d["y"]),
     "divide-sqrt-vs-multiply-rsqrt": lambda d: unit_rows(d["x"]),
     "gemv-fp32-vs-int8-dp4a": lambda d: d["weights"].astype(int) @ d["vector"],
+    "launch-per-layer-vs-megakernel": lambda d: token_through(d["weights"], d["x"]),
+    "launches-of-short-tiles-vs-persistent-kernel": lambda d: (d["left"] @ d["right"]).ravel(),
 }
 
 
@@ -126,6 +137,8 @@ def drawn(side: KernelSide, changes: dict[str, Any]) -> dict[str, np.ndarray]:
         else:
             draw = generator.normal if spec.init == "normal" else generator.uniform
             found[name] = draw(size=spec.shape).astype(np.float32)
+        if spec.dtype == "bfloat16":
+            found[name] = (found[name].view(np.uint32) & 0xFFFF0000).view(np.float32)
     return found
 
 
@@ -159,6 +172,40 @@ def test_both_ends_of_a_scenario_compute_the_same_and_what_the_formula_says(name
     if name == "excessive-vs-moderate-unroll":
         results = [result.sum() for result in results]
     assert np.allclose(results[0], results[1], rtol=1e-5, atol=1e-5)
+
+
+ROTATION = sides_of(ROOT / "scenarios" / "gpu" / "global-vs-texture-rotation.yaml")
+
+
+def turned(picture: np.ndarray, degrees: int, *, linear: bool) -> np.ndarray:
+    """The picture turned about its middle, zero outside, in the way of a texture."""
+    rows, columns = picture.shape
+    cosine, sine = {0: (1, 0), 37: (0.8, 0.6), 90: (0, 1)}[degrees]
+    down, across = np.mgrid[:rows, :columns] + 0.5
+    down, across = down - rows / 2, across - columns / 2
+    x = cosine * across - sine * down + columns / 2 - 0.5
+    y = sine * across + cosine * down + rows / 2 - 0.5
+    framed = np.pad(picture.astype(float), 1)
+
+    def at(y: np.ndarray, x: np.ndarray) -> np.ndarray:
+        return framed[np.clip(y + 1, 0, rows + 1).astype(int), np.clip(x + 1, 0, columns + 1).astype(int)]
+
+    if not linear:
+        return at(np.floor(y + 0.5), np.floor(x + 0.5))
+    top, left = np.floor(y), np.floor(x)
+    mixed = [(1 - (x - left)) * at(t, left) + (x - left) * at(t, left + 1) for t in (top, top + 1)]
+    return (1 - (y - top)) * mixed[0] + (y - top) * mixed[1]
+
+
+@pytest.mark.parametrize("side", ROTATION, ids=lambda side: f"{side.case} {side.side}")
+def test_a_picture_is_turned_about_its_middle_and_is_zero_outside(side: KernelSide, tmp_path: Path) -> None:
+    changes = {"shape": [40, 72]}
+    inputs = drawn(side, changes)
+    out = emulate(side.described(**changes), inputs, tmp_path)["out"].reshape(40, 72)
+    defines = side.params["defines"]
+    truth = turned(inputs["picture"], defines["DEGREES"], linear=bool(defines["LINEAR"]))
+    assert np.abs(out - truth).max() < (0.005 if side.side == "after" and defines["LINEAR"] else 1e-4)
+    assert not np.allclose(truth, inputs["picture"], atol=0.1) or defines["DEGREES"] == 0
 
 
 def test_sums_of_blocks_are_launched_over_no_more_blocks_than_there_are_sums(tmp_path: Path) -> None:

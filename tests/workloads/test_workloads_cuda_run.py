@@ -112,6 +112,17 @@ def test_arguments_are_pointers_whole_numbers_and_floats() -> None:
     assert found[1:4] == (333, 7, np.float32(0.5))
 
 
+def test_a_texture_is_passed_by_its_handle_and_has_no_memory_of_its_own() -> None:
+    specs = {"picture": {"shape": "10, 100"}, "seen": {"role": "texture", "of": "picture"}, "out": {"role": "output"}}
+    arrays = made(specs, ["seen", "out"])
+    arrays.handles = {"seen": 77}
+    assert list(arrays.tensors) == ["picture", "out"]
+    assert arrays.inputs().keys() == {"picture"}
+    handle, out = arrays.arguments(("seen", "out"), {})
+    assert (handle, out) == (77, arrays.tensors["out"].data_ptr())
+    assert handle.dtype == np.uint64
+
+
 def test_a_reference_may_call_functions_over_inputs_in_float64() -> None:
     specs = {"a": {"shape": "10, 100"}, "b": {"shape": "10, 100"}, "out": {"role": "output"}}
     text = "sqrt(abs(a)) + maximum(b, 0) * n + sum(matmul(a, transpose(b)))"
@@ -180,6 +191,18 @@ def test_what_this_gpu_cannot_launch_is_a_skip_with_the_reason(given: dict[str, 
     run, _ = runner(**given)
     with pytest.raises(SkipSide, match=message):
         run._place(run._described.launches[0])
+
+
+@pytest.mark.parametrize(("arg", "seen"), [("2 * turn + 1", [1, 3, 5]), ("n", [1000] * 3)])
+def test_a_launch_is_told_how_often_the_launches_were_repeated_before(arg: str, seen: list[int]) -> None:
+    run, kernel = runner(args=["a", "out", arg], repeat=3)
+    run._arrays = made({"a": {}, "out": {"role": "output"}}, ["a", "out"])
+    run._placed = [run._place(launch) for launch in run._described.launches]
+    passed: list[int] = []
+    kernel.kernel = lambda grid, block, arguments, **options: passed.append(int(arguments[-1]))
+    for call in run._calls():
+        call(0, None)
+    assert passed == seen
 
 
 def test_an_early_launch_hands_the_driver_its_geometry_attribute_and_arguments(

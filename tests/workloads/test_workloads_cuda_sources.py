@@ -89,7 +89,7 @@ def launched_alike(sides: Iterable[KernelSide]) -> list[list[tuple[KernelSide, c
         # As many threads as no scenario writes: what the occupancy API will suggest is known on the device only.
         placed = [d.placed(launch, sms=132, suggested=96) for launch in d.launches]
         geometry = [(p.grid, p.block, p.smem, p.cooperative, p.args) for p in placed]
-        attributes = (d.repeat, d.clear, d.carveout, d.cluster, d.pdl, d.layout, dict(d.arrays))
+        attributes = (d.repeat, d.clear, d.carveout, d.cluster, d.pdl, d.captured, d.layout, dict(d.arrays))
         groups.setdefault(repr((geometry, attributes)), []).append((side, d))
     return [group for group in groups.values() if len(group) > 1]
 

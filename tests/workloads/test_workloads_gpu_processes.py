@@ -39,13 +39,13 @@ def network(kind: str, *, width: int, seed: int) -> Callable[[torch.Tensor], tor
 
 def test_processes_answer_from_the_shared_inputs_and_end_with_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     small(monkeypatch)
-    pool = GpuPool(["infer", "train"], seed=3, requests=2, device=-1, env={})
+    pool = GpuPool(["infer", "train", "filling"], seed=3, requests=2, device=-1, env={})
     try:
-        assert pool.facts == ["cpu", "cpu"]
+        assert pool.facts == ["cpu"] * 3
         pool.redraw(8)
         pool.results[:] = np.nan
         pool.step()
-        for index, kind in enumerate(("infer", "train")):
+        for index, kind in enumerate(("infer", "train", "filling")):
             solo = network(kind, width=16, seed=3)
             want = solo(torch.from_numpy(pool.inputs[index].copy()))
             assert np.array_equal(pool.results[index], want.numpy())
@@ -53,6 +53,25 @@ def test_processes_answer_from_the_shared_inputs_and_end_with_the_pool(monkeypat
     finally:
         pool.close()
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def test_the_first_process_tells_what_each_of_its_requests_took_since_it_was_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    small(monkeypatch)
+    pool = GpuPool(["infer", "train"], seed=3, requests=3, device=-1, env={})
+    try:
+        began = time.monotonic()
+        pool.step()
+        pool.step()
+        passed = time.monotonic() - began
+        took = pool.take_latencies()
+        assert len(took) == 6
+        assert min(took) > 0
+        assert sum(took) < passed
+        assert pool.take_latencies() == []
+    finally:
+        pool.close()
 
 
 def test_a_process_that_dies_is_told_and_leaves_no_other_behind(
@@ -240,6 +259,9 @@ class Pool:
 
     def step(self) -> None: ...
 
+    def take_latencies(self) -> list[float]:
+        return [0.5]
+
     def redraw(self, seed: int) -> None: ...
 
     def close(self) -> None:
@@ -253,7 +275,7 @@ def shared(
     fault: Exception | None = None,
     servers: int = 1,
     mps: bool = True,
-) -> tuple[list[object], Callable[[], Workload]]:
+) -> tuple[list[object], Callable[..., Workload]]:
     """What becomes of daemon and pool when the third GPU's jobs are set up, and the set-up."""
     noted: list[object] = []
 
@@ -279,6 +301,19 @@ def test_clients_of_mps_find_the_gpu_as_their_first_and_all_is_closed_pool_first
     assert "CUDA_MPS_PIPE_DIRECTORY" not in workload.facts
     workload.close()
     assert noted[4:] == ["pool closed", "daemon closed"]
+
+
+def test_a_side_reports_the_latencies_of_its_first_process_where_it_is_asked_to(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _, made = shared(monkeypatch, tmp_path)
+    told = made(time_first=True)
+    assert told.latencies is not None
+    assert list(told.latencies()) == [0.5]
+    assert told.latency_source
+    assert made().latencies is None
+    with pytest.raises(ValueError, match="time_first is for share: processes and mps"):
+        made(share="streams", jobs=["tiny"], time_first=True)
 
 
 def test_processes_without_mps_find_the_gpu_where_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

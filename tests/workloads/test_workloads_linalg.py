@@ -119,13 +119,25 @@ def test_separate_passes_after_the_product_agree_with_the_reference(epilogue: An
     assert not torch.allclose(plain.outputs()["c"].double(), truth, rtol=1e-2, atol=1e-2)
 
 
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_the_librarys_epilogue_adds_the_bias_and_takes_gelu(dtype: Any) -> None:
+    workload = linalg.matmul(Context(seed=2), **{**ODD, "dtype": dtype}, epilogue="bias_gelu", fused_epilogue=True)
+    assert workload.reference is not None
+    got, truth = workload.outputs()["c"].double(), workload.reference()["c"]
+    assert float((got - truth).norm() / truth.norm()) < (1e-5 if dtype == "fp32" else 5e-3)
+    assert str(workload.outputs()["c"].dtype) == workload.facts["torch_dtype"]
+
+
 @pytest.mark.parametrize(
     ("params", "message"),
     [
         ({"block_m": 0}, "1 or more"),
         ({"schedule": "persistent"}, "Triton kernel's"),
         ({"tune": "autotune"}, "Triton kernel's"),
-        ({"epilogue": "scale", "fused_epilogue": True}, "needs backend triton"),
+        ({"epilogue": "scale", "fused_epilogue": True}, "needs backend triton, or bias_gelu"),
+        ({"epilogue": "bias_gelu", "fused_epilogue": True, "rows_per_call": 8}, "of a whole dense product"),
+        ({"epilogue": "bias_gelu", "fused_epilogue": True, "pad_to": 8}, "of a whole dense product"),
+        ({"epilogue": "bias_gelu", "fused_epilogue": True, "dtype": "int8"}, "of a whole dense product"),
         ({"backend": "triton", "fused_epilogue": True}, "needs an epilogue"),
         ({"backend": "triton", "warp_specialize": True}, "loads: own_descriptor"),
         ({"backend": "triton", "k_loop": "prefetch", "tune": "autotune"}, "k_loop is of the tiled kernel alone"),

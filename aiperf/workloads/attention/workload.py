@@ -1,6 +1,6 @@
 """Scaled dot-product attention. Workloads: attention.forward by a stated backend, mask and layout of the batch;
 attention.rounded over keys and values of few bits (few_bits.py); attention.latent over vectors that all heads share
-(latent.py).
+(latent.py); attention.ragged over caches of unequal lengths (ragged.py).
 
 The kernels are those of torch, called in ops.py. What must not live here: backends, masks (masks.py), training.
 """
@@ -19,13 +19,14 @@ from aiperf.workloads.attention.few_bits import rounded_workload
 from aiperf.workloads.attention.kept import Keeping, Kept, restored
 from aiperf.workloads.attention.latent import latent
 from aiperf.workloads.attention.masks import Mask
+from aiperf.workloads.attention.ragged import ragged
 from aiperf.workloads.attention.tiles import AttentionTile, Tiled
 from aiperf.workloads.attention.windowed import WindowCheck
 from aiperf.workloads.contract import Context, Work, Workload
 from aiperf.workloads.shared.agreement import relative_frobenius
 from aiperf.workloads.shared.seeded import Charge, draw_on_device, empty, gemm_peak, memory_charge, torch_dtype
 
-__all__ = ["forward", "latent", "rounded"]
+__all__ = ["forward", "latent", "ragged", "rounded"]
 
 METRICS = {"rounded": {"output_error": ("", "lower"), "kv_bytes": ("B", "lower")}}
 

@@ -27,7 +27,13 @@ class Arrays:
             Context(device=str(device), pad=pad),
             {name: description.arrays[name] for name in description.used},
         )
-        self.tensors = {name: empty(there, spec.shape, torch_dtype(spec.dtype)) for name, spec in specs.items()}
+        self.tensors = {
+            name: empty(there, spec.shape, torch_dtype(spec.dtype))
+            for name, spec in specs.items()
+            if spec.role != "texture"
+        }
+        self.handles: dict[str, int] = {}
+        """Texture -> what a kernel takes for it."""
         for name in self._named("scratch"):
             self.tensors[name].zero_()
 
@@ -48,11 +54,14 @@ class Arrays:
         return self._timed("input") | self._timed("stored")
 
     def arguments(self, args: tuple[int | float | str, ...], names: Mapping[str, int]) -> tuple[Any, ...]:
-        """What a launch passes: pointers, 64-bit integers, 32-bit floats."""
+        """What a launch passes: pointers, handles of textures, 64-bit integers, 32-bit floats."""
         found: list[Any] = []
         for arg in args:
             if arg in self.tensors:
                 found.append(np.uint64(self.tensors[str(arg)].data_ptr()))
+                continue
+            if arg in self.handles:
+                found.append(np.uint64(self.handles[str(arg)]))
                 continue
             value = evaluate(str(arg), names)
             found.append(np.int64(value) if isinstance(value, int) else np.float32(value))

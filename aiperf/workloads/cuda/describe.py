@@ -17,21 +17,24 @@ from aiperf.workloads.cuda.expression import evaluate, joined
 from aiperf.workloads.cuda.geometry import Launch, Placed, place
 
 SOURCES = Path(__file__).parent / "kernels"
-_FIELDS = ("role", "dtype", "shape", "init", "low", "high")
-_ROLES = ("input", "output", "stored", "scratch")
+_FIELDS = ("role", "dtype", "shape", "init", "low", "high", "of", "linear")
+_ROLES = ("input", "output", "stored", "scratch", "texture")
 _INITS = ("normal", "uniform", "zeros", "ones", "arange", "permutation")
 DTYPES = ("float64", "float32", "float16", "bfloat16", "int64", "int32", "int8", "uint8")
 _LAUNCH_KEYS = ("entry", "args", "grid", "grid_waves", "block", "smem", "cooperative")
 _LARGEST_N = 2**31 - 1
 _SIDES = ("rows", "cols", "depth")
 _ANY_SMS = 132
+TURN = "turn"
+"""What stands in args for how often the launches have been repeated before, from 0."""
 _ENTRY = re.compile(r"__global__[^;{}]*?\b(\w+)\s*\([^()]*\)\s*\{")
 
 
 @dataclass(frozen=True)
 class ArraySpec:
     """One array argument: ``input`` is drawn from the seed, ``output`` is written by the entry, ``stored`` is filled by
-    the layout entry from the inputs and read by the timed one, ``scratch`` is neither checked nor counted."""
+    the layout entry from the inputs and read by the timed one, ``scratch`` is neither checked nor counted, ``texture``
+    is a picture's copy that the texture unit reads."""
 
     role: str
     dtype: str
@@ -39,6 +42,9 @@ class ArraySpec:
     init: str
     low: float
     high: float
+    of: str = ""
+    """Name of the picture that a texture is of."""
+    linear: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,7 @@ class Description:
     carveout: int
     cluster: int
     pdl: bool
+    captured: bool
     flops: float
     useful_bytes: float | None
     work_items: float
@@ -65,14 +72,17 @@ class Description:
     @property
     def used(self) -> tuple[str, ...]:
         """Names of the arrays that any launch, the layout's included, takes, in the order of the description."""
-        launches = (*self.launches, self.layout) if self.layout else self.launches
-        taken = {arg for launch in launches for arg in launch.args}
-        return tuple(name for name in self.arrays if name in taken)
+        return self._taken(*self.launches, *([self.layout] if self.layout else []))
 
     @property
     def timed(self) -> tuple[str, ...]:
         """Names of the arrays that a timed launch takes."""
-        taken = {arg for launch in self.launches for arg in launch.args}
+        return self._taken(*self.launches)
+
+    def _taken(self, *launches: Launch) -> tuple[str, ...]:
+        """The arrays among the arguments, and of a texture its picture."""
+        taken = {str(arg) for launch in launches for arg in launch.args}
+        taken |= {self.arrays[name].of for name in taken & set(self.arrays)}
         return tuple(name for name in self.arrays if name in taken)
 
     def placed(self, launch: Launch, *, sms: int, suggested: int = 0) -> Placed:
@@ -106,11 +116,12 @@ def describe(asked: SimpleNamespace) -> Description:
         arrays=arrays,
         launches=launches,
         layout=layout,
-        repeat=asked.repeat,
+        repeat=_repeat(asked.repeat, names),
         clear=tuple(asked.clear or ()),
         carveout=asked.carveout,
         cluster=asked.cluster,
         pdl=asked.pdl,
+        captured=asked.captured,
         flops=_amount("flops", asked.flops, names),
         useful_bytes=None if asked.useful_bytes == "" else _amount("useful_bytes", asked.useful_bytes, names),
         work_items=_amount("work_items", asked.work_items, names),
@@ -134,7 +145,6 @@ def _check_numbers(asked: SimpleNamespace) -> None:
     checks = (
         (0 < n <= _LARGEST_N, f"n is {n}; it must lie between 1 and {_LARGEST_N}"),
         (asked.items >= 1, f"items is {asked.items}; a thread handles 1 element or more"),
-        (asked.repeat >= 1, f"repeat is {asked.repeat}; write 1 or more"),
         (asked.grid_waves > 0, f"grid_waves is {asked.grid_waves}; write a number above 0"),
         (-1 <= asked.carveout <= 100, f"carveout is {asked.carveout}; write 0 to 100 percent, or -1"),
         (1 <= asked.cluster <= 16, f"cluster is {asked.cluster}; a cluster has 1 to 16 blocks"),
@@ -145,6 +155,13 @@ def _check_numbers(asked: SimpleNamespace) -> None:
     for holds, message in checks:
         if not holds:
             raise ValueError(message)
+
+
+def _repeat(text: int | str, names: Mapping[str, int]) -> int:
+    found = evaluate(str(text), names)
+    if not isinstance(found, int) or found < 1:
+        raise ValueError(f"repeat is {text}; write 1 or more")
+    return found
 
 
 def _names(asked: SimpleNamespace) -> dict[str, int]:
@@ -207,7 +224,7 @@ def _check_args(launch: Launch, arrays: Mapping[str, ArraySpec], names: Mapping[
     for arg in launch.args:
         if isinstance(arg, str) and arg not in arrays:
             try:
-                evaluate(arg, names)
+                evaluate(arg, {**names, TURN: 0})
             except ValueError as error:
                 raise ValueError(f"args of {launch.entry}: {error}; arrays: {', '.join(arrays)}") from None
     place(launch, names, sms=_ANY_SMS, cluster=1, suggested=256)
@@ -221,6 +238,12 @@ def _check_whole(described: Description) -> None:
     stored = [name for name, role in roles.items() if role == "stored"]
     if stored and described.layout is None:
         raise ValueError(f"array {stored[0]} is stored, but no layout fills it")
+    for name, spec in described.arrays.items():
+        source = described.arrays.get(spec.of)
+        if spec.role == "texture" and (source is None or (source.role, source.dtype) != ("input", "float32")):
+            raise ValueError(f"array {name}: of must name an input of float32, which {spec.of or 'nothing'} is not")
+        if source and len(source.shape) != 2:
+            raise ValueError(f"array {name}: {spec.of} has {len(source.shape)} dimensions; a texture here has 2")
     for name in (*described.clear, *described.reference):
         if name not in roles:
             raise ValueError(f"{name} is not an array that a launch takes; these are: {', '.join(roles)}")
@@ -253,4 +276,7 @@ def _array_spec(name: str, spec: Mapping[str, Any], names: Mapping[str, int], dt
     high = float(evaluate(str(spec.get("high", 1 if "float" in dtype else 128)), names))
     if low >= high or (init == "normal" and "float" not in dtype):
         raise ValueError(f"array {name}: {init} {dtype} from {low:g} to below {high:g} holds no value")
-    return ArraySpec(role, dtype, shape, init, low, high)
+    of, linear = str(spec.get("of", "")), bool(evaluate(str(spec.get("linear", 0)), names))
+    if (of or linear) and role != "texture":
+        raise ValueError(f"array {name}: of and linear are for role texture")
+    return ArraySpec(role, dtype, shape, init, low, high, of, linear)

@@ -15,10 +15,12 @@ import torch
 from aiperf.workloads.contract import Context, SkipSide, Workload
 from aiperf.workloads.cuda.arrays import Arrays
 from aiperf.workloads.cuda.compiling import code_digest, compile_cubin
-from aiperf.workloads.cuda.describe import Description
+from aiperf.workloads.cuda.describe import TURN, Description
 from aiperf.workloads.cuda.extended import early_launch
 from aiperf.workloads.cuda.geometry import Launch, Placed
+from aiperf.workloads.cuda.textures import Texture
 from aiperf.workloads.shared.cupy_kernels import import_cupy, view_stream
+from aiperf.workloads.shared.queues import replay_of
 
 _NON_PORTABLE_CLUSTER = 14
 _PORTABLE_CLUSTER = 8
@@ -45,6 +47,12 @@ class KernelRun:
         self._module = self._cupy.RawModule(path=str(path))
         self._kernels: dict[str, Any] = {}
         self._arrays = Arrays(description, self._device, pad=context.pad)
+        self._textures = {
+            name: Texture(self._arrays.tensors[spec.of], linear=spec.linear)
+            for name, spec in description.arrays.items()
+            if spec.role == "texture" and name in description.used
+        }
+        self._arrays.handles = {name: texture.handle for name, texture in self._textures.items()}
         self._placed = [self._place(launch) for launch in description.launches]
 
     def workload(self) -> Workload:
@@ -56,13 +64,15 @@ class KernelRun:
         def redraw(seed: int) -> None:
             arrays.draw(seed)
             lay()
+            for texture in self._textures.values():
+                texture.fill()
 
-        first = [self._launcher(placed, early=described.pdl and i > 0) for i, placed in enumerate(self._placed)]
-        later = [self._launcher(placed, early=described.pdl) for placed in self._placed]
-        step = self._on_stream([*first, *later * (described.repeat - 1)], described.clear)
+        run = self._on_stream(self._calls(), described.clear)
         redraw(self._seed)
-        step()
+        run()
         torch.cuda.synchronize(self._device)
+        step = replay_of(run) if described.captured else run
+        launches = 1 if described.captured else len(self._placed) * described.repeat
         return Workload(
             step=step,
             work=arrays.work(),
@@ -70,10 +80,14 @@ class KernelRun:
             inputs=arrays.inputs,
             redraw=redraw,
             reference=arrays.reference if described.reference else None,
-            counters=lambda: {"launches": float(len(self._placed) * described.repeat)},
+            counters=lambda: {"launches": float(launches)},
             facts=self._facts(),
-            close=arrays.tensors.clear,
+            close=self._close,
         )
+
+    def _close(self) -> None:
+        self._textures.clear()
+        self._arrays.tensors.clear()
 
     def _place(self, launch: Launch) -> Placed:
         """Geometry on this device, with the function's attributes set. Raises SkipSide for what cannot be launched."""
@@ -116,9 +130,20 @@ class KernelRun:
         found = self._cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(pointer, placed.threads, placed.smem)
         return int(found)
 
-    def _launcher(self, placed: Placed, *, early: bool) -> Callable[[int, Any], None]:
-        """A call (stream pointer, CuPy's stream) that launches once."""
-        arguments = self._arrays.arguments(placed.args, self._known(placed))
+    def _calls(self) -> list[Callable[[int, Any], None]]:
+        """The launches of a step, all repetitions of them."""
+        pdl, repeat = self._described.pdl, self._described.repeat
+
+        def of(turn: int) -> list[Callable[[int, Any], None]]:
+            return [self._launcher(p, early=pdl and turn + i > 0, turn=turn) for i, p in enumerate(self._placed)]
+
+        numbered = any(TURN in str(arg) for placed in self._placed for arg in placed.args)
+        later = [of(turn) for turn in range(1, repeat)] if numbered else [of(1)] * (repeat - 1)
+        return [*of(0), *(call for calls in later for call in calls)]
+
+    def _launcher(self, placed: Placed, *, early: bool, turn: int = 0) -> Callable[[int, Any], None]:
+        """A call (stream pointer, CuPy's stream) that launches once, as the ``turn``-th repetition of the launches."""
+        arguments = self._arrays.arguments(placed.args, self._known(placed) | {TURN: turn})
         function = self._kernel(placed.entry).kernel
         if early:
             extended = early_launch(function.ptr, placed, arguments)
@@ -169,19 +194,20 @@ class KernelRun:
             code_digest(self._cubin, [described.layout.entry]) if described.layout else "",
             [(p.grid, p.block, p.smem, p.cooperative, self._values(p)) for p in launches],
             {name: described.arrays[name] for name in described.used},
-            (described.repeat, described.clear, described.carveout, described.cluster, described.pdl),
+            (described.repeat, described.captured, described.clear),
+            (described.carveout, described.cluster, described.pdl),
         ]
         return code, hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
     def _values(self, placed: Placed) -> list[str]:
         """Arguments of a launch: names of arrays, values of the rest."""
         values = self._arrays.arguments(placed.args, self._known(placed))
-        held = self._arrays.tensors
+        held = {*self._arrays.tensors, *self._arrays.handles}
         return [str(arg) if arg in held else repr(value) for arg, value in zip(placed.args, values, strict=True)]
 
     def _known(self, placed: Placed) -> dict[str, int]:
         sms = self._properties.multi_processor_count
-        return {**self._described.names, "threads": placed.threads, "sms": sms}
+        return {**self._described.names, "threads": placed.threads, "sms": sms, TURN: 0}
 
     def _entry_facts(self, placed: Placed) -> dict[str, Any]:
         kernel = self._kernel(placed.entry)

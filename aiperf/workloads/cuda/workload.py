@@ -39,7 +39,8 @@ def kernel(
     cluster: int = 1,
     cooperative: bool = False,
     pdl: bool = False,
-    repeat: int = 1,
+    repeat: int | str = 1,
+    captured: bool = False,
     clear: list[str] | None = None,
     layout: str = "",
     layout_args: list[int | float | str] | None = None,
@@ -67,14 +68,17 @@ def kernel(
     rows), ``sms`` (multiprocessors x ``grid_waves``), or expressions ``"x,y,z"``; cover and sms are rounded up to whole
     clusters. ``smem``: dynamic shared bytes of a block. ``carveout``: preferred percentage of shared memory, -1 leaves
     it. ``cooperative``: for grid-wide barriers; the grid must be resident. ``pdl``: each launch after the first may
-    start before the one ahead of it ends. ``clear``: arrays set to zero at the start of each step, timed.
+    start before the one ahead of it ends. ``captured``: set-up captures the launches of a step as a CUDA graph, which
+    the step replays. ``clear``: arrays set to zero at the start of each step, timed.
 
-    Arrays. name -> {role, dtype, shape, init, low, high}. role: ``input`` (drawn from the seed), ``output`` (written
-    whole by every step), ``stored`` (filled by the untimed entry ``layout`` with ``layout_args`` from the inputs),
-    ``scratch`` (zeroed once; neither checked nor counted). shape: expressions, default n. init: normal (default of
-    floats), uniform (default of integers; low <= x < high, by default 0 to 1 for floats and 0 to 128 for integers),
-    zeros, ones, arange, permutation (of 0 .. size - 1). ``args``: names of arrays (pointers), whole numbers or
-    expressions (64-bit integers), other numbers (32-bit floats).
+    Arrays. name -> {role, dtype, shape, init, low, high, of, linear}. role: ``input`` (drawn from the seed), ``output``
+    (written whole by every step), ``stored`` (filled by the untimed entry ``layout`` with ``layout_args`` from the
+    inputs), ``scratch`` (zeroed once; neither checked nor counted), ``texture`` (an untimed copy of the float32 input
+    ``of`` in a CUDA array; zero outside, ``linear`` 1 mixes the four values around a place). shape: expressions,
+    default n. init: normal (default of floats), uniform (default of integers; low <= x < high, by default 0 to 1 for
+    floats and 0 to 128 for integers), zeros, ones, arange, permutation (of 0 .. size - 1). ``args``: names of arrays
+    (pointers), whole numbers or expressions (64-bit integers; ``turn`` is how often the launches have been repeated
+    before), other numbers (32-bit floats).
 
     Work. ``flops``, ``useful_bytes`` (default: every array that a launch takes, but scratch, once) and ``work_items``
     of ``item``. ``reference``: each output as an expression over the inputs in float64, with abs, sqrt, rsqrt, exp,

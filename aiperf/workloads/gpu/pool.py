@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -16,9 +17,11 @@ from aiperf.workloads.shared.bytecode import kept_variables
 from aiperf.workloads.shared.child import Helper, answers, end, shared_memory
 from aiperf.workloads.shared.seeded import generator
 
-KINDS = ("infer", "train")
+KINDS = ("infer", "train", "filling")
 BATCH = 32
 WIDTH = 2048
+_ROUNDS = 4096
+"""Answers that are kept for who asks how long requests took; most sides never do."""
 _WORKER = Path(__file__).with_name("worker.py")
 
 
@@ -41,6 +44,7 @@ class GpuPool:
         """``ready`` is called while the processes import; none of them touches the GPU before it has returned."""
         shape = (2, len(kinds), BATCH, WIDTH)
         self._workers: list[Helper] = []
+        self._rounds: deque[bytes] = deque(maxlen=_ROUNDS)
         descriptor, area = shared_memory("aiperf-gpu-pool", 4 * math.prod(shape))
         try:
             self.inputs, self.results = np.frombuffer(area, np.float32).reshape(shape)
@@ -63,7 +67,13 @@ class GpuPool:
 
     def step(self) -> None:
         """All processes start together; the step ends with the last one."""
-        answers(self._workers)
+        self._rounds.append(answers(self._workers)[0])
+
+    def take_latencies(self) -> list[float]:
+        """Seconds that the requests of the first process took since this was last called."""
+        rounds = [*self._rounds]
+        self._rounds.clear()
+        return [float(took) for done in rounds for took in done.split()[1:]]
 
     def close(self) -> None:
         """End the processes."""

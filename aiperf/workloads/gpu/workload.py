@@ -43,6 +43,7 @@ def concurrent(
     rounds: int = 80000,
     requests: int = 20,
     thread_percentage: int = 100,
+    time_first: bool = False,
 ) -> Workload:
     """Run every job of ``jobs`` once, ``copies`` times over with arrays of their own; a step ends when the last one has
     ended.
@@ -52,8 +53,9 @@ def concurrent(
     job. ``threads`` gives each job a host thread, whose launches name the legacy or the ``per_thread`` default stream.
     Jobs of one process: tiny, small and filling (one, 16 and 128 blocks for ``rounds`` steps of an exact recurrence),
     gemm (4096 cubed, bf16), copy (256 MiB in HBM), h2d (8 MiB from pinned memory), decode (one token through 12
-    layers). Jobs of ``processes`` and ``mps``: infer and train, ``requests`` times a step on a batch of 32;
-    ``thread_percentage`` caps a client of MPS. Items are jobs done. Source: chapters 3 and 11.
+    layers). Jobs of ``processes`` and ``mps``, ``requests`` times: infer and train a step on a batch of 32, filling 8
+    products of 8192 cubed in bf16; ``thread_percentage`` caps a client of MPS, and with ``time_first`` the first
+    process reports how long each of its requests took. Items are jobs done. Source: chapters 3 and 11.
     """
     asked = SimpleNamespace(**locals())
     _check(asked)
@@ -80,6 +82,8 @@ def _check(asked: SimpleNamespace) -> None:
         raise ValueError(f"stream_flags {flags}: threads name no stream; write legacy or per_thread")
     if share != "threads" and flags == "per_thread":
         raise ValueError("stream_flags per_thread is for share: threads")
+    if asked.time_first and share not in ("processes", "mps"):
+        raise ValueError("time_first is for share: processes and mps")
     if stray and share != "streams":
         raise ValueError("stray_legacy is for share: streams")
     if not 1 <= percentage <= 100 or (percentage < 100 and share != "mps"):
@@ -225,6 +229,8 @@ def _by_processes(asked: SimpleNamespace) -> Workload:
         outputs=lambda: {"results": pool.results},
         inputs=lambda: {"inputs": pool.inputs},
         redraw=pool.redraw,
+        latencies=pool.take_latencies if asked.time_first else None,
+        latency_source="monotonic clock of the first process around each of its requests" if asked.time_first else "",
         facts={"processes": len(kinds), "mps_servers": servers, "device": pool.facts[0], **env},
         close=close,
     )

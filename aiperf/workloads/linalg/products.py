@@ -29,6 +29,18 @@ def plain(a: Any, b: Any, out: Any, *, rows: int) -> Product:
     return run
 
 
+def with_bias_and_gelu(a: Any, b: Any, bias: Any, out: Any) -> Product:
+    """torch._addmm_activation into ``out``: on a GPU one call of cuBLASLt, whose epilogue adds the bias to each row and
+    takes GELU in its tanh form; where cuBLASLt does not take the operands, and on the CPU, passes follow the product.
+    Raises SkipSide where torch has no such call."""
+
+    def run() -> Any:
+        torch._addmm_activation(bias, a, b, use_gelu=True, out=out)
+        return out
+
+    return tried(run, "torch._addmm_activation does not take these operands here")
+
+
 def scaled_fp8(a: Any, b: Any, out: Any, *, rows: int) -> Product:
     """torch._scaled_mm of float8_e4m3fn operands with scales of one; b [k, n] is stored column by column. Raises
     SkipSide where the GPU or the build has no such product."""

@@ -88,11 +88,12 @@ def matmul(
     ``sparsity``: ``pruned`` zeroes two of four neighbours in B's columns and multiplies densely, ``2:4`` compresses the
     same numbers. ``pad_to`` stores rows up to the next multiple, the rest zero. ``rows_per_call``: rows of A in each
     call. ``leaf`` ends Strassen's recursion. ``epilogue`` scales C by 1/8, or adds a bias to each row and takes GELU,
-    in passes after the product or (``fused_epilogue``) inside Triton's kernel. ``hand_tiled`` and ``hand_mma`` are
-    kernels in CUDA C++, ``cutlass`` one that nvcc makes of CUTLASS's templates for Hopper. ``tune``: Triton's autotuner
-    chooses the tile in set-up, for this shape or for one of 256 cubed, or anew in each step; the rest is the Triton
-    kernel's. ``k_loop``: each turn multiplies the tile that the one before loaded, and loads the next one over it
-    (``overwrite``) or, before it multiplies, beside it (``prefetch``).
+    in passes after the product or (``fused_epilogue``) inside Triton's kernel; with backend torch, bias and GELU (here
+    in its tanh form) by the library's own epilogue. ``hand_tiled`` and ``hand_mma`` are kernels in CUDA C++,
+    ``cutlass`` one that nvcc makes of CUTLASS's templates for Hopper. ``tune``: Triton's autotuner chooses the tile in
+    set-up, for this shape or for one of 256 cubed, or anew in each step; the rest is the Triton kernel's. ``k_loop``:
+    each turn multiplies the tile that the one before loaded, and loads the next one over it (``overwrite``) or, before
+    it multiplies, beside it (``prefetch``).
     ``fastest``: set-up times the library's product, too, and keeps whichever is faster.
 
     FLOPs: 2mnk of the unpadded dense product; bytes: A, B and C once, as stored. The named check
@@ -130,7 +131,9 @@ def _refuse_contradictions(asked: SimpleNamespace) -> None:
     rules = {
         "schedule, loads, warp_specialize, k_per_launch, k_loop and tune are the Triton kernel's": not on_triton
         and bool(other or carried),
-        "a fused epilogue needs backend triton": asked.fused_epilogue and not on_triton,
+        "a fused epilogue needs backend triton, or bias_gelu of a whole dense product on backend torch": (
+            asked.fused_epilogue and not (on_triton or _fused_by_library(asked))
+        ),
         "fused_epilogue needs an epilogue": asked.fused_epilogue and asked.epilogue == "none",
         "warp_specialize needs loads: own_descriptor": kernel.specialise and not kernel.own_descriptors,
         "descriptors go with neither persistent, a fused epilogue nor k_per_launch": kernel.descriptors
@@ -153,6 +156,12 @@ def _refuse_contradictions(asked: SimpleNamespace) -> None:
     for sentence, broken in rules.items():
         if broken:
             raise ValueError(f"{sentence} (backend {asked.backend}, dtype {asked.used}, m, n, k {m}, {n}, {k})")
+
+
+def _fused_by_library(asked: SimpleNamespace) -> bool:
+    """Whether torch's matrix library adds the bias and takes GELU within its product."""
+    plain = asked.sparsity == "none" and (asked.rows_per_call, asked.pad_to) == (0, 1) and asked.used not in _BY_COLUMN
+    return asked.fused_epilogue and asked.backend == "torch" and asked.epilogue == "bias_gelu" and plain
 
 
 def _refuse_host(asked: SimpleNamespace) -> None:
@@ -258,6 +267,8 @@ def _multiplier(
         return hand.product(a, b, out, backend=asked.backend)
     if asked.backend == "cutlass":
         return cutlass.product(a, b, out, folder=asked.context.shared_scratch)
+    if _fused_by_library(asked):
+        return products.with_bias_and_gelu(a, b, held.bias, out), {"stored": [list(a.shape), list(b.shape)]}
     rows = asked.rows_per_call
     makers: dict[str, Callable[[], products.Product]] = {
         "fp8": lambda: products.scaled_fp8(a, b, out, rows=rows),
