@@ -36,6 +36,8 @@ _SIDES = {
     "beside": {**_HANDOVER, "products": 2},
     "one_wave": _WAVES,
     "waves": {**_WAVES, "waves": 3},
+    "one_slice": {"workload": "comm.phases", "size": 96},
+    "phases": {"workload": "comm.phases", "size": 96, "slices": 3},
     "tensor_parallel": _TENSOR_PARALLEL,
 }
 
@@ -121,6 +123,13 @@ def test_the_product_is_summed_over_the_ranks_in_one_piece_or_in_slices(found, s
         assert float(found[rank][side]["count.flops"]) == 2 * 2 * 24 * 8 * 6
 
 
+@pytest.mark.parametrize(("side", "calls"), [("one_slice", 2), ("phases", 6)])
+def test_both_phases_make_the_sum_of_all_ranks_whole_or_in_slices(found, side, calls):
+    for rank in (0, 1):
+        assert np.allclose(found[rank][side]["out"], _payload(0, 24) + _payload(1, 24), rtol=1e-6)
+        assert float(found[rank][side]["count.calls"]) == calls
+
+
 @pytest.mark.parametrize(("side", "waves"), [("one_wave", 1), ("waves", 3)])
 def test_rows_are_multiplied_where_they_arrive_whole_or_in_waves(found, side, waves):
     rows = [_drawn(9, f"rows-{rank}", 2, 12, 8) for rank in (0, 1)]
@@ -187,6 +196,7 @@ def test_a_hand_over_brings_the_other_ranks_payload_with_and_without_products(fo
         (comm.all_to_all, {"size": 100}, "equal parts"),
         (comm.all_to_all, {"size": 96, "chunks": 3}, "how: send_recv"),
         (comm.sliced, {"rows": 10, "slices": 3}, "equal slices"),
+        (comm.phases, {"size": 96, "slices": 5}, "equal parts"),
         (comm.waves, {"rows": 24, "waves": 5}, "equal parts"),
         (comm.tensor_parallel, {"tokens": 7}, "multiples of 2"),
     ],

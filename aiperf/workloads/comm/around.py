@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch.nn import functional
 
-from aiperf.workloads.comm.joining import fill, join
+from aiperf.workloads.comm.joining import fill, halves, join
 from aiperf.workloads.contract import Context, SkipSide, Work, Workload
 from aiperf.workloads.shared.seeded import empty, normal
 
@@ -134,9 +134,7 @@ def tensor_parallel(
 def _blocking(own: Any, up: Any, down: Any, *, ranks: int) -> Callable[[], Any]:
     """The layer with the collectives of the default group, each waited for on the stream where it stands."""
     every = own.new_empty(len(own) * ranks, own.shape[1])
-    # The names before and from torch 2.13 on, which warns of the former at each call.
-    gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-    scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+    scatter, gather = halves()
     inner, partials = (own.new_empty(len(every), width) for width in (up.shape[1], down.shape[1]))
 
     def layer() -> Any:

@@ -39,6 +39,13 @@ def fill(own: Any, name: str, seed: int) -> None:
     fill_normal(own, seed=seed, name=name)
 
 
+def halves() -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """(reduce-scatter, all-gather) of one tensor: (result, input). Since torch 2.13 they have other names, and it warns
+    of the former ones at each call."""
+    scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+    return scatter, getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+
+
 def registered(context: Context, shape: Sequence[int], *, symmetric: bool = False) -> tuple[Any, Callable[[], None]]:
     """(a float32 tensor from a pool of NCCL's own allocator, registered with the default group's communicator; what
     ends the registration, which must come before the group's end). ``symmetric`` registers the pool as a symmetric

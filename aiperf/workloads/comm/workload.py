@@ -1,6 +1,6 @@
 """Collectives over the ranks of a gang, by a stated backend. Workloads: comm.collective, comm.all_reduce, comm.batches;
-comm.many, comm.concurrent and comm.all_to_all (several.py); comm.sliced and comm.handover (beside.py); comm.waves and
-comm.tensor_parallel (around.py).
+comm.many, comm.concurrent, comm.all_to_all and comm.phases (several.py); comm.sliced and comm.handover (beside.py);
+comm.waves and comm.tensor_parallel (around.py).
 
 The kernels are those of NCCL and Gloo. What must not live here: gradients (parallel/), process start-up.
 """
@@ -22,7 +22,7 @@ from aiperf.workloads.comm import nccl_log
 from aiperf.workloads.comm.around import tensor_parallel, waves
 from aiperf.workloads.comm.beside import handover, sliced
 from aiperf.workloads.comm.joining import backend_of, fill, registered
-from aiperf.workloads.comm.several import all_to_all, concurrent, many
+from aiperf.workloads.comm.several import all_to_all, concurrent, many, phases
 from aiperf.workloads.contract import Context, Size, Work, Workload
 from aiperf.workloads.shared.seeded import empty
 
@@ -37,6 +37,7 @@ __all__ = [
     "concurrent",
     "handover",
     "many",
+    "phases",
     "sliced",
     "tensor_parallel",
     "waves",
