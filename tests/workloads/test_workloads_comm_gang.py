@@ -10,7 +10,7 @@ import pytest
 import torch
 from gang_of_two import run_gang
 
-from aiperf.workloads.comm import beside, joining
+from aiperf.workloads.comm import around, beside, joining
 from aiperf.workloads.comm import workload as comm
 from aiperf.workloads.contract import Context, SkipSide
 from aiperf.workloads.shared.seeded import draw_normal, fill_normal, own_seed
@@ -20,6 +20,8 @@ _CONCURRENT = {"workload": "comm.concurrent", "count": 5, "size": 64}
 _ALL_TO_ALL = {"workload": "comm.all_to_all", "size": 96}
 _SLICED = {"workload": "comm.sliced", "rows": 24, "inner": 8, "cols": 6}
 _HANDOVER = {"workload": "comm.handover", "size": 64, "width": 8}
+_WAVES = {"workload": "comm.waves", "rows": 24, "inner": 8, "cols": 6}
+_TENSOR_PARALLEL = {"workload": "comm.tensor_parallel", "tokens": 12, "width": 8, "hidden": 16}
 _SIDES = {
     "one_by_one": _MANY,
     "coalesced": {**_MANY, "how": "coalesced"},
@@ -32,6 +34,11 @@ _SIDES = {
     "sliced": {**_SLICED, "slices": 4},
     "bare": _HANDOVER,
     "beside": {**_HANDOVER, "products": 2},
+    "one_wave": _WAVES,
+    "waves": {**_WAVES, "waves": 3},
+    "one_slice": {"workload": "comm.phases", "size": 96},
+    "phases": {"workload": "comm.phases", "size": 96, "slices": 3},
+    "tensor_parallel": _TENSOR_PARALLEL,
 }
 
 
@@ -116,6 +123,63 @@ def test_the_product_is_summed_over_the_ranks_in_one_piece_or_in_slices(found, s
         assert float(found[rank][side]["count.flops"]) == 2 * 2 * 24 * 8 * 6
 
 
+@pytest.mark.parametrize(("side", "calls"), [("one_slice", 2), ("phases", 6)])
+def test_both_phases_make_the_sum_of_all_ranks_whole_or_in_slices(found, side, calls):
+    for rank in (0, 1):
+        assert np.allclose(found[rank][side]["out"], _payload(0, 24) + _payload(1, 24), rtol=1e-6)
+        assert float(found[rank][side]["count.calls"]) == calls
+
+
+@pytest.mark.parametrize(("side", "waves"), [("one_wave", 1), ("waves", 3)])
+def test_rows_are_multiplied_where_they_arrive_whole_or_in_waves(found, side, waves):
+    rows = [_drawn(9, f"rows-{rank}", 2, 12, 8) for rank in (0, 1)]
+    for rank in (0, 1):
+        weight = _drawn(3, f"weight-{rank}", 8, 6) / 8**0.5
+        expected = np.stack([each[rank] @ weight for each in rows])
+        assert np.allclose(found[rank][side]["out"], expected, rtol=1e-4, atol=1e-5)
+        assert float(found[rank][side]["count.all_to_alls"]) == waves
+        assert float(found[rank][side]["count.flops"]) == 2 * 2 * 24 * 8 * 6
+        assert float(found[rank][side]["count.bytes"]) == 2 * 24 * 8 * 4
+
+
+def _feed_forward():
+    """What both ranks' shares of the layer add up to, for all tokens."""
+    tokens = torch.from_numpy(np.concatenate([_drawn(9, f"tokens-{rank}", 6, 8) for rank in (0, 1)]))
+    total = torch.zeros(12, 8)
+    for rank in (0, 1):
+        up, down = (torch.from_numpy(_drawn(3, f"{name}-{rank}", 8, 8)) for name in ("up", "down"))
+        total += torch.nn.functional.gelu(tokens @ up / 8**0.5) @ down / 16**0.5
+    return tokens, total.numpy()
+
+
+def test_a_split_feed_forward_part_gives_each_rank_its_tokens_results(found):
+    _, total = _feed_forward()
+    for rank in (0, 1):
+        assert np.allclose(found[rank]["tensor_parallel"]["out"], total[6 * rank :][:6], rtol=1e-4, atol=1e-5)
+
+
+def test_the_fused_operators_are_asked_for_the_same_layer(monkeypatch):
+    tokens, _ = _feed_forward()
+    seen = []
+
+    def gathered(own, weights, dim, name, return_A):
+        seen.append((len(own), dim, name, return_A))
+        return None, [tokens @ weight for weight in weights]
+
+    def scattered(inner, weight, how, dim, name):
+        seen.append((how, dim, name))
+        return (inner @ weight)[:6]
+
+    group = SimpleNamespace(group_name="all")
+    monkeypatch.setattr("torch.distributed.distributed_c10d._get_default_group", lambda: group)
+    ops = SimpleNamespace(fused_all_gather_matmul=gathered, fused_matmul_reduce_scatter=scattered)
+    monkeypatch.setattr(around, "torch", SimpleNamespace(ops=SimpleNamespace(symm_mem=ops)))
+    up, down = torch.randn(8, 8), torch.randn(8, 8)
+    out = around._pipelined(tokens[:6], up, down, ranks=2)()
+    assert torch.allclose(out, (torch.nn.functional.gelu(tokens @ up) @ down)[:6])
+    assert seen == [(6, 0, "all", False), ("sum", 0, "all")]
+
+
 def test_a_hand_over_brings_the_other_ranks_payload_with_and_without_products(found):
     for rank in (0, 1):
         for side in ("bare", "beside"):
@@ -132,6 +196,9 @@ def test_a_hand_over_brings_the_other_ranks_payload_with_and_without_products(fo
         (comm.all_to_all, {"size": 100}, "equal parts"),
         (comm.all_to_all, {"size": 96, "chunks": 3}, "how: send_recv"),
         (comm.sliced, {"rows": 10, "slices": 3}, "equal slices"),
+        (comm.phases, {"size": 96, "slices": 5}, "equal parts"),
+        (comm.waves, {"rows": 24, "waves": 5}, "equal parts"),
+        (comm.tensor_parallel, {"tokens": 7}, "multiples of 2"),
     ],
 )
 def test_what_cannot_be_cut_is_refused_before_any_rank_is_asked(call, asked, fault):
@@ -145,8 +212,14 @@ def test_a_hand_over_is_between_two_ranks():
 
 
 def test_what_only_gpus_can_do_is_skipped_on_cpus(monkeypatch):
-    monkeypatch.setattr(beside, "join", lambda *_: "gloo")
-    for call, asked in ((comm.handover, {"by": "push"}), (comm.sliced, {"priority": "high"})):
+    for file in (beside, around):
+        monkeypatch.setattr(file, "join", lambda *_: "gloo")
+    skipped = {
+        comm.handover: {"by": "push"},
+        comm.sliced: {"priority": "high"},
+        comm.tensor_parallel: {"how": "pipelined"},
+    }
+    for call, asked in skipped.items():
         with pytest.raises(SkipSide):
             call(Context(world_size=2), **asked)
 
@@ -198,19 +271,27 @@ def test_a_push_writes_into_the_other_ranks_memory_and_a_pull_reads_it_between_t
 
 
 @pytest.mark.parametrize("asked", [{"backend": "gloo"}, {"backend": "gloo", "op": "broadcast"}])
-def test_only_nccl_has_memory_registered(asked):
-    with pytest.raises(ValueError, match="memory: registered"):
-        comm.collective(Context(world_size=2), memory="registered", **asked)
+@pytest.mark.parametrize("memory", ["registered", "symmetric"])
+def test_only_nccl_has_memory_registered(asked, memory):
+    with pytest.raises(ValueError, match=f"memory: {memory}"):
+        comm.collective(Context(world_size=2), memory=memory, **asked)
 
 
-def test_registered_memory_comes_from_the_backends_pool_and_is_given_back_before_the_group_ends(monkeypatch):
+def test_an_nccl_without_windows_skips_the_side(monkeypatch):
+    monkeypatch.setattr("torch.cuda.nccl.version", lambda: (2, 26, 5))
+    with pytest.raises(SkipSide, match=r"NCCL 2\.27"):
+        joining.registered(Context(), (1, 4), symmetric=True)
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_registered_memory_comes_from_the_backends_pool_and_is_given_back_before_the_group_ends(monkeypatch, symmetric):
     events = []
 
     class Backend:
         mem_allocator = "of the backend"
 
-        def register_mem_pool(self, pool):
-            events.append(("register", pool))
+        def register_mem_pool(self, pool, **how):
+            events.append(("register", pool, *how.items()))
 
         def deregister_mem_pool(self, pool):
             events.append(("deregister", pool))
@@ -226,8 +307,10 @@ def test_registered_memory_comes_from_the_backends_pool_and_is_given_back_before
     monkeypatch.setattr("torch.cuda.MemPool", lambda allocator: f"pool {allocator}")
     monkeypatch.setattr("torch.cuda.use_mem_pool", use)
     monkeypatch.setattr("torch.cuda.synchronize", lambda _: events.append("idle"))
-    tensor, end = joining.registered(Context(), (2, 3))
+    monkeypatch.setattr("torch.cuda.nccl.version", lambda: (2, 27, 3))
+    tensor, end = joining.registered(Context(), (2, 3), symmetric=symmetric)
     assert tensor.shape == (2, 3)
     end()
     pool = "pool of the backend"
-    assert events == [("open", pool), ("closed", pool), ("register", pool), "idle", ("deregister", pool)]
+    how = (("symm", True),) if symmetric else ()
+    assert events == [("open", pool), ("closed", pool), ("register", pool, *how), "idle", ("deregister", pool)]

@@ -21,6 +21,11 @@ def test_transport_algorithm_protocol_and_channels_are_named() -> None:
     facts = {"nccl_transport": "P2P", "nccl_algorithm": "TREE", "nccl_protocol": "LL", "nccl_channels": 4}
     assert read(PEER, {}) == facts
     assert read(SOCKET, {}) == {"nccl_transport": "NET"}
+    kernel = (
+        "vm:7:7 [0] NCCL INFO AllReduce [Symmetric]: 64 Bytes -> Kernel AllReduce_RSxLD_AGxST nchannels 32 nthreads 512"
+    )
+    facts = {"nccl_algorithm": "symmetric AllReduce_RSxLD_AGxST", "nccl_channels": 32}
+    assert read(kernel, {}) == facts
     assert read("", {"NCCL_ALGO": "Ring"}) == {}
 
 

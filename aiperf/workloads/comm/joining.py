@@ -14,6 +14,9 @@ import torch.distributed as dist
 from aiperf.workloads.contract import Context, SkipSide
 from aiperf.workloads.shared.seeded import fill_normal
 
+_WINDOWS = (2, 27)
+"""The NCCL that can register memory as symmetric windows."""
+
 
 def backend_of(context: Context, backend: str) -> Literal["gloo", "nccl"]:
     """The backend that the ranks join by. Raises SkipSide without NCCL, RuntimeError for a single rank."""
@@ -36,15 +39,25 @@ def fill(own: Any, name: str, seed: int) -> None:
     fill_normal(own, seed=seed, name=name)
 
 
-def registered(context: Context, shape: Sequence[int]) -> tuple[Any, Callable[[], None]]:
+def halves() -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """(reduce-scatter, all-gather) of one tensor: (result, input). Since torch 2.13 they have other names, and it warns
+    of the former ones at each call."""
+    scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+    return scatter, getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+
+
+def registered(context: Context, shape: Sequence[int], *, symmetric: bool = False) -> tuple[Any, Callable[[], None]]:
     """(a float32 tensor from a pool of NCCL's own allocator, registered with the default group's communicator; what
-    ends the registration, which must come before the group's end)."""
+    ends the registration, which must come before the group's end). ``symmetric`` registers the pool as a symmetric
+    window. Raises SkipSide where NCCL is too old for one."""
+    if symmetric and torch.cuda.nccl.version() < _WINDOWS:
+        raise SkipSide("symmetric windows came with NCCL 2.27, and this torch has an older one")
     device = torch.device(context.device)
     backend: Any = dist.distributed_c10d._get_default_group()._get_backend(device)
     pool = torch.cuda.MemPool(backend.mem_allocator)
     with torch.cuda.use_mem_pool(pool):
         tensor = torch.zeros(tuple(shape), device=device)
-    backend.register_mem_pool(pool)
+    backend.register_mem_pool(pool, **({"symm": True} if symmetric else {}))
 
     def end() -> None:
         torch.cuda.synchronize(device)

@@ -18,6 +18,7 @@ Facts = dict[str, int | float | str]
 _SWITCHED = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,ENV,GRAPH,TUNING,P2P,SHM,NET"}
 _FILE = "NCCL_DEBUG_FILE"
 _CHOICE = re.compile(r"Bytes -> Algo (\w+) proto (\w+)(?: channel\{Lo\.\.Hi\}=\{(\d+)\.\.(\d+)\})?")
+_SYMMETRIC = re.compile(r"Bytes -> Kernel (\w+) nchannels (\d+)")
 _VIA = re.compile(r"Channel \S+ ?: \S+ -> \S+ .*?\bvia (\S+)")
 _SET = re.compile(r"(NCCL_\w+) set by environment to ([^\s.]+(?:\.\S+)?)")
 
@@ -63,7 +64,8 @@ def read(text: str, settings: Mapping[str, str]) -> Facts:
     """The facts in the text of a log, of a process with these variables.
 
     They are ``nccl_transport``, ``nccl_algorithm``, ``nccl_protocol``, ``nccl_channels`` (of the last collective) and
-    ``nccl_ignored``, the settings that NCCL did not follow. What the log does not name is left out.
+    ``nccl_ignored``, the settings that NCCL did not follow. Of a kernel for symmetric windows ``nccl_algorithm`` is its
+    name. What the log does not name is left out.
     """
     facts: Facts = {}
     if ways := _VIA.findall(text):
@@ -73,6 +75,9 @@ def read(text: str, settings: Mapping[str, str]) -> Facts:
         facts |= {"nccl_algorithm": algorithm, "nccl_protocol": protocol}
         if low:
             facts["nccl_channels"] = int(high) - int(low) + 1
+    if symmetric := _SYMMETRIC.findall(text):
+        kernel, channels = symmetric[-1]
+        facts |= {"nccl_algorithm": f"symmetric {kernel}", "nccl_channels": int(channels)}
     if text:
         seen = {name for name, _ in _SET.findall(text)}
         own = {name: value for name, value in settings.items() if name.startswith("NCCL_")}

@@ -1,4 +1,5 @@
-"""Several transfers in a step: many small all-reduces, broadcasts in flight at the same time, and all-to-alls.
+"""Several transfers in a step: many small all-reduces, broadcasts in flight at the same time, all-to-alls, and the two
+phases of an all-reduce.
 
 What must not live here: work beside a transfer (beside.py).
 """
@@ -11,7 +12,7 @@ from typing import Any, Literal
 import torch
 import torch.distributed as dist
 
-from aiperf.workloads.comm.joining import fill, join
+from aiperf.workloads.comm.joining import fill, halves, join
 from aiperf.workloads.contract import Context, Size, Work, Workload
 from aiperf.workloads.shared.seeded import empty
 
@@ -161,6 +162,51 @@ def all_to_all(
         inputs=lambda: {"payload": own},
         redraw=redraw,
         facts={"backend": joined, "ranks": ranks, "nccl": _nccl_version(joined)},
+    )
+
+
+def phases(
+    context: Context,
+    *,
+    size: Size = 1 << 20,
+    slices: int = 1,
+    backend: Literal["auto", "gloo", "nccl"] = "auto",
+) -> Workload:
+    """A sum of ``size`` bytes of float32 over the ranks by a reduce-scatter and an all-gather, each in a group, and so
+    over NCCL on a stream, of its own. With ``slices`` the second phase of each slice can run beside the first phase of
+    the next one. Bytes: ``size``; items: slices.
+    """
+    ranks = context.world_size
+    if slices < 1 or size % (4 * ranks * slices):
+        raise ValueError(f"{size} bytes cannot be cut into {slices} slices of equal parts for {ranks} ranks")
+    joined = join(context, backend)
+    first, second = dist.new_group(), dist.new_group()
+    scatter, gather = halves()
+    own = empty(context, (slices, size // (4 * slices)), torch.float32)
+    redraw = partial(fill, own, f"payload-{context.rank}")
+    redraw(context.seed)
+    out = torch.zeros_like(own)
+    sums = own.new_zeros(slices, own.shape[1] // ranks)
+
+    def step() -> None:
+        works = []
+        for whole, part, into in zip(own, sums, out, strict=True):
+            # Makes the current stream wait, and with it what is queued from now on; not what already runs.
+            scatter(part, whole, group=first, async_op=True).wait()
+            works.append(gather(into, part, group=second, async_op=True))
+        for work in works:
+            work.wait()
+
+    # Communicators that are made in the first call belong to set-up.
+    step()
+    return Workload(
+        step=step,
+        work=Work(bytes=float(size), items=slices, item="slices"),
+        outputs=lambda: {"out": out.view(-1)},
+        inputs=lambda: {"payload": own},
+        redraw=redraw,
+        counters=lambda: {"calls": 2.0 * slices},
+        facts={"backend": joined, "ranks": ranks},
     )
 
 

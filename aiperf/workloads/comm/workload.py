@@ -1,5 +1,6 @@
 """Collectives over the ranks of a gang, by a stated backend. Workloads: comm.collective, comm.all_reduce, comm.batches;
-comm.many, comm.concurrent and comm.all_to_all (several.py); comm.sliced and comm.handover (beside.py).
+comm.many, comm.concurrent, comm.all_to_all and comm.phases (several.py); comm.sliced and comm.handover (beside.py);
+comm.waves and comm.tensor_parallel (around.py).
 
 The kernels are those of NCCL and Gloo. What must not live here: gradients (parallel/), process start-up.
 """
@@ -18,16 +19,29 @@ import torch
 import torch.distributed as dist
 
 from aiperf.workloads.comm import nccl_log
+from aiperf.workloads.comm.around import tensor_parallel, waves
 from aiperf.workloads.comm.beside import handover, sliced
 from aiperf.workloads.comm.joining import backend_of, fill, registered
-from aiperf.workloads.comm.several import all_to_all, concurrent, many
+from aiperf.workloads.comm.several import all_to_all, concurrent, many, phases
 from aiperf.workloads.contract import Context, Size, Work, Workload
 from aiperf.workloads.shared.seeded import empty
 
 _MADE = count()
 """Sides of batches that this process has made, the same number on every rank."""
 _JOIN = timedelta(minutes=5)
-__all__ = ["all_reduce", "all_to_all", "batches", "collective", "concurrent", "handover", "many", "sliced"]
+__all__ = [
+    "all_reduce",
+    "all_to_all",
+    "batches",
+    "collective",
+    "concurrent",
+    "handover",
+    "many",
+    "phases",
+    "sliced",
+    "tensor_parallel",
+    "waves",
+]
 
 
 class _Groups:
@@ -118,6 +132,13 @@ def _calls(op: str, own: Any, rows: list[Any], access: _Groups, *, calls: int) -
         repeat(lambda group: dist.broadcast(rows[0], src=0, group=group))
 
     return {"all_reduce": all_reduce, "all_gather": all_gather, "broadcast": broadcast}[op]
+
+
+def _results(context: Context, shape: tuple[int, int], memory: str) -> tuple[Any, Callable[[], None] | None]:
+    """(where the results go, what ends their registration)."""
+    if memory == "ordinary":
+        return empty(context, shape, torch.float32).zero_(), None
+    return registered(context, shape, symmetric=memory == "symmetric")
 
 
 def _threads() -> set[int]:
@@ -247,7 +268,7 @@ def collective(
     setup: Literal["once", "each_call"] = "once",
     groups: Literal["default", "cached", "new_each_call"] = "default",
     own_cpus: int = 0,
-    memory: Literal["ordinary", "registered"] = "ordinary",
+    memory: Literal["ordinary", "registered", "symmetric"] = "ordinary",
 ) -> Workload:
     """``calls`` collectives of ``size`` bytes of float32 per rank, on CPU or CUDA tensors, one after the other.
 
@@ -259,7 +280,8 @@ def collective(
     binds each rank to that many of its CPUs before the backend starts its threads (0: all of them); the fact
     ``backend_thread_cpus`` says how many CPUs the threads started then may use. ``memory: registered`` has the results
     in a pool of NCCL's allocator that is registered with its communicator; without multicast NCCL makes no use of that
-    in an all-reduce. Bytes: ``size`` for each call; items: calls.
+    in an all-reduce. ``memory: symmetric`` registers the pool as a symmetric window, for which NCCL has kernels that
+    read and write the other GPUs' memory. Bytes: ``size`` for each call; items: calls.
     Source: AI Systems Performance Engineering, chapters 4 and 13.
 
     An all-reduce works in place, so a step first copies the input once (local memory, inside the timed region on both
@@ -273,9 +295,9 @@ def collective(
     symmetric = op.endswith("_shot_all_reduce")
     if symmetric and (joined, setup, groups) != ("nccl", "once", "default"):
         raise ValueError(f"op: {op} is for the default group over backend nccl")
-    known = memory == "registered"
+    known = memory != "ordinary"
     if known and (symmetric or (joined, setup, groups) != ("nccl", "once", "default")):
-        raise ValueError("memory: registered is for NCCL's own ops in the default group over backend nccl")
+        raise ValueError(f"memory: {memory} is for NCCL's own ops in the default group over backend nccl")
     before = _threads()
     if own_cpus:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:own_cpus])
@@ -288,7 +310,7 @@ def collective(
     bus = per_byte * size * calls
     with _told(context, joined) as chosen:
         access = _Groups(context, joined, setup=setup, groups=groups)
-        out, end = registered(context, shape) if known else (empty(context, shape, torch.float32).zero_(), None)
+        out, end = _results(context, shape, memory)
         rows = list(out.unbind(0))
         step = _symmetric(own, rows[0], op, calls=calls) if symmetric else _calls(op, own, rows, access, calls=calls)
         if joined == "nccl":

@@ -1,7 +1,6 @@
-"""parallel.train and parallel.forward: training steps, and a decoder's passes, over ranks under a stated layout.
+"""parallel.train, parallel.forward, parallel.sharded (sharded.py): training steps, and a decoder's passes, over ranks.
 
-What must not live here: single-process steps (model/), models (models.py), how gradients meet (gradient_exchange.py),
-the layouts of a decoder (forward.py and a file for each).
+What must not live here: single-process steps (model/), models, how gradients meet (gradient_exchange.py), layouts.
 """
 
 from __future__ import annotations
@@ -21,12 +20,14 @@ from aiperf.workloads.llm.agreement import same_when_rounded
 from aiperf.workloads.parallel import gradient_exchange as exchange
 from aiperf.workloads.parallel.duties import Duties
 from aiperf.workloads.parallel.forward import check_asked, join, side_of, work_of
+from aiperf.workloads.parallel.sharded import sharded
 from aiperf.workloads.shared import agreement, models
 from aiperf.workloads.shared.compiler_counts import compiler_counts
 
 METRICS = {
-    "train": {"exchange_share": ("", "lower"), "exchange_rate": ("B/s", "higher"), "state_bytes": ("B", "lower")},
+    "train": {"exchange_share": ("", "lower"), "exchange_rate": ("B/s", "higher"), "state_bytes": ("B", "lower")}
 }
+__all__ = ["forward", "sharded", "train"]
 
 
 def _check(asked: SimpleNamespace) -> None:

@@ -1,4 +1,5 @@
-"""transfer.copy: one payload between host and GPU, or within the GPU, by a stated path; transfer.peer is peers.py's.
+"""transfer.copy: one payload between host and GPU, or within the GPU, by a stated path. transfer.peer is
+peers.py's, transfer.handoffs handoffs.py's.
 
 What must not live here: files and storage (see gds.py), copies beside kernels (see stream.py), timing.
 """
@@ -16,10 +17,11 @@ import torch
 from aiperf.workloads.contract import Context, Size, Work, Workload
 from aiperf.workloads.shared.host_memory import HostBuffer, bind, host_buffer
 from aiperf.workloads.shared.seeded import Charge, empty, memory_charge
+from aiperf.workloads.transfer.handoffs import handoffs
 from aiperf.workloads.transfer.peers import peer
 from aiperf.workloads.transfer.scattered import SPREAD, Scattered
 
-__all__ = ["copy", "peer"]
+__all__ = ["copy", "handoffs", "peer"]
 
 _ELEMENT = 4
 
