@@ -68,6 +68,7 @@ TOGETHER = {
         "workloads/test_workloads_comm_gang.py",
         "workloads/test_workloads_moe_gang.py",
     ),
+    "the package's sources, parsed": ("test_sizes.py", "test_walls.py"),
     "graphs": (
         "workloads/test_workloads_compile_process.py",
         "workloads/test_workloads_decoder.py",
