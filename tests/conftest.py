@@ -6,11 +6,11 @@ import atexit
 import gc
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import compiled  # noqa: F401 - before anything of aiperf is imported
 import hypothesis
 import pytest
 from nursery import LOADS, Nursery
@@ -68,6 +68,7 @@ TOGETHER = {
         "workloads/test_workloads_comm_gang.py",
         "workloads/test_workloads_moe_gang.py",
     ),
+    "the package's sources, parsed": ("test_sizes.py", "test_walls.py"),
     "graphs": (
         "workloads/test_workloads_compile_process.py",
         "workloads/test_workloads_decoder.py",
@@ -94,11 +95,8 @@ def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def pytest_configure() -> None:
-    """Keep compiled modules where the environment forbids to write them: hundreds of processes start in the tests. Let
-    threads of libraries sleep that have nothing to do: others want the CPU. And look for garbage seldom: in this
+    """Let threads of libraries sleep that have nothing to do: others want the CPU. And look for garbage seldom: in this
     process a million objects stay."""
-    sys.dont_write_bytecode = False
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # those of OpenBLAS always spin
     # For the few small kernels that Inductor compiles here, trials of the CPU and headers compiled ahead take longest.

@@ -27,6 +27,8 @@ PROGRAMS = {
     ("-m", "aiperf.worker.standalone"): "aiperf.worker.standalone",
 }
 """Options of the interpreter -> the module whose ``main`` they run."""
+USED = ("numpy.random",)
+"""What no program imports at its beginning and every worker does as it draws its first numbers."""
 HARMLESS = (
     "AIPERF_", "TEST_", "PYTEST_", "GITHUB_", "MY_API_TOKEN", "CUFILE_", "GLOO_", "NCCL_", "RANK", "LOCAL_RANK",
     "WORLD_SIZE", "COLUMNS", "TORCHINDUCTOR_CACHE_DIR", "_TORCHINDUCTOR_",
@@ -132,7 +134,7 @@ def serve(channel: socket.socket, library: str) -> None:
     """Fork as often as asked; returns in the process that nothing is asked any more, and exits in the others."""
     if library and not channel.recv(1, socket.MSG_PEEK):
         return
-    for module in (*PROGRAMS.values(), *filter(None, [library])):
+    for module in (*PROGRAMS.values(), *USED, *filter(None, [library])):
         importlib.import_module(module)
     own = len(os.environ["PYTHONPATH"].split(os.pathsep))
     always = sys.path[own:]

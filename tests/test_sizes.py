@@ -12,8 +12,9 @@ import sys
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
+
+from package_sources import sources, statements
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 FUNCTION_LINES = 60
@@ -59,23 +60,6 @@ LONG_FUNCTIONS: dict[str, str] = {
 
 SHARED_NAMES: tuple[str, ...] = ()
 """Class names that still mean more than one thing."""
-
-
-@cache
-def sources() -> tuple[tuple[str, str, ast.Module], ...]:
-    """(path below the package, text, parsed text) of every module."""
-    package = CHECKOUT / "aiperf"
-    found = [(path, path.read_text(encoding="utf-8")) for path in sorted(package.rglob("*.py"))]
-    return tuple((path.relative_to(package).as_posix(), text, ast.parse(text)) for path, text in found)
-
-
-def statements(tree: ast.AST) -> Iterator[ast.AST]:
-    """The tree and every statement in it: no expression holds a function or a class."""
-    waiting = [tree]
-    while waiting:
-        yield (node := waiting.pop())
-        for block in ("body", "orelse", "finalbody", "handlers", "cases"):
-            waiting += getattr(node, block, ())
 
 
 def functions() -> Iterator[tuple[str, int]]:

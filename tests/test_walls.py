@@ -6,10 +6,10 @@ import ast
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 
-PACKAGE = Path(__file__).resolve().parent.parent / "aiperf"
+from package_sources import PACKAGE, sources, statements
+
 GROUND = {"errors", "units", "records", "settings", "paths", "protocol", "formats"}
 ROOMS = ("scenario", "host", "plan", "launch", "profilers", "analysis", "store", "report", "recipes", "api", "cli")
 """In the order in which data flows: a module imports from its own room and those before it."""
@@ -25,25 +25,14 @@ LOOSE = {"__init__", "__main__", "errors", "units", "paths", "settings", "protoc
 """Modules that may lie at the root of the package."""
 
 
-@cache
 def modules() -> tuple[tuple[str, ast.Module], ...]:
     """(dotted path below the package, parsed source) of every module."""
-    found = sorted(p for p in PACKAGE.rglob("*.py") if p.relative_to(PACKAGE).parts[0] != "data")
-    return tuple((_name(p), ast.parse(p.read_text(encoding="utf-8"))) for p in found)
+    return tuple((_name(path), tree) for path, _, tree in sources() if not path.startswith("data/"))
 
 
-def _name(path: Path) -> str:
-    parts = path.relative_to(PACKAGE).with_suffix("").parts
+def _name(path: str) -> str:
+    parts = Path(path).with_suffix("").parts
     return ".".join(parts[:-1] if len(parts) > 1 and parts[-1] == "__init__" else parts)
-
-
-def statements(tree: ast.AST) -> Iterator[ast.AST]:
-    """The tree and every statement in it: no expression holds an import."""
-    waiting = [tree]
-    while waiting:
-        yield (node := waiting.pop())
-        for block in ("body", "orelse", "finalbody", "handlers", "cases"):
-            waiting += getattr(node, block, ())
 
 
 def imported(tree: ast.AST, nodes: Callable[[ast.AST], Iterator[ast.AST]] = statements) -> set[str]:

@@ -31,6 +31,18 @@ def test_examples_are_of_commands_that_there_are() -> None:
     assert list(EXAMPLES) == list(COMMANDS)
 
 
+def completing(typed: str) -> dict[str, str]:
+    """What Bash sets when somebody presses the tab key after these words."""
+    return {"_AIPERF_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1)}
+
+
+def check_offers(typed: str, offered: str, out: str) -> None:
+    begun = typed.split()[-1]
+    found = out.split()
+    assert offered in found
+    assert all(name.startswith(begun) for name in found)
+
+
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [
@@ -42,17 +54,26 @@ def test_examples_are_of_commands_that_there_are() -> None:
         ("aiperf show random-vs", "random-vs-sequential-read"),
     ],
 )
-def test_the_shell_completes_commands_options_and_names(typed, offered, tmp_path) -> None:
-    env = {
-        **os.environ, "_AIPERF_COMPLETE": "complete_bash", "COMP_WORDS": typed,
-        "COMP_CWORD": str(len(typed.split()) - 1),
-    }  # fmt: skip
+def test_the_shell_completes_commands_options_and_names(typed, offered, here, monkeypatch) -> None:
+    for name, value in completing(typed).items():
+        monkeypatch.setenv(name, value)
+    told = here()
+    assert told.code == 0
+    check_offers(typed, offered, told.out)
+
+
+def test_the_shell_completes_in_a_process_of_its_own_that_has_imported_nothing(tmp_path) -> None:
     code = "import sys; sys.argv = ['aiperf']; from aiperf.cli.main import entry; sys.exit(entry())"
-    done = subprocess.run([sys.executable, "-c", code], env=env, cwd=tmp_path, capture_output=True, text=True)
-    begun = typed.split()[-1]
-    found = done.stdout.split()
-    assert offered in found
-    assert all(name.startswith(begun) for name in found)
+    typed = "aiperf show random-vs"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **completing(typed)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    check_offers(typed, "random-vs-sequential-read", done.stdout)
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -36,7 +36,7 @@ def code_of(user, line: str, *argv: str) -> tuple[int, str]:
         ('"$@" 1< /dev/null', ("list",), Exit.OUTPUT),
         ('"$@" 2>&-', ("list",), Exit.OK),
         ('"$@" 2>&-', ("list", "--no-such-option"), Exit.USAGE),
-        ('"$@" 2> /dev/full', ("run", "no-such-scenario"), Exit.USAGE),
+        ('"$@" 2> /dev/full', ("run", "./no-such-scenario.yaml"), Exit.USAGE),
         ('"$@" <&-', ("list",), Exit.OK),
         ('ulimit -v 30000; "$@"', ("list",), Exit.RESOURCES),
         ('ulimit -v 20000; "$@"', ("list",), Exit.RESOURCES),

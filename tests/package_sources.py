@@ -1,0 +1,29 @@
+"""The package's modules as they are written, read and parsed once for all tests of a process.
+
+What must not live here: what is demanded of them.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parent.parent / "aiperf"
+
+
+@cache
+def sources() -> tuple[tuple[str, str, ast.Module], ...]:
+    """(path below the package, text, parsed text) of every module."""
+    found = [(path, path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))]
+    return tuple((path.relative_to(PACKAGE).as_posix(), text, ast.parse(text)) for path, text in found)
+
+
+def statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """The tree and every statement in it: no expression holds an import, a function or a class."""
+    waiting = [tree]
+    while waiting:
+        yield (node := waiting.pop())
+        for block in ("body", "orelse", "finalbody", "handlers", "cases"):
+            waiting += getattr(node, block, ())
