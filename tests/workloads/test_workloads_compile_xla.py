@@ -1,5 +1,5 @@
-"""compile.xla: both sides give the truth, and each shape compiles a program; with JAX where it is installed, else with a
-stand-in that has torch compute."""
+"""compile.xla: both sides give the truth, and each shape compiles a program; with JAX where it is installed, else
+with a stand-in that has torch compute."""
 
 from __future__ import annotations
 
