@@ -149,8 +149,8 @@ def answer(
     route: Literal["large", "cascade"] = "large",
     small_share: float = 0.6,
 ) -> Workload:
-    """Greedy answers of ``new_tokens`` to ``requests`` prompts, one after the other, by decoders with random weights; on
-    a CPU by one thread.
+    """Greedy answers of ``new_tokens`` to ``requests`` prompts, one after the other, by decoders with random weights;
+    on a CPU by one thread.
 
     ``route: large``: the large model gives all of them. ``cascade``: the small one answers first, and where the mean
     margin of its choices is below a threshold, the large one answers after all. The threshold is the one that, of the
