@@ -26,7 +26,7 @@ _TIE = 1e-3
 """Distance of a confidence from the threshold within which rounding may decide."""
 
 
-class _Side:
+class _Cascade:
     """Both models, prompts, and what came of them."""
 
     def __init__(self, asked: SimpleNamespace) -> None:
@@ -166,7 +166,7 @@ def answer(
         raise ValueError(f"prompt_tokens is {prompt_tokens}; write [fewest, most], such as [32, 128]")
     if PRESETS[small].width >= PRESETS[large].width:
         raise ValueError(f"the small model is {small}, which is not smaller than {large}")
-    side = _Side(asked)
+    side = _Cascade(asked)
     ratio = side.large.flops(prompt_tokens[1]) / side.small.flops(prompt_tokens[1])
     return Workload(
         step=side.step,
