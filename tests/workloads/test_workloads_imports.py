@@ -37,6 +37,7 @@ COMPILED = ("torch._dynamo", "torch._inductor.compile_fx", "torch._inductor.code
         ("linalg.matmul", {"sparsity": "2:4"}, ("torch._dynamo", "torch.distributed.tensor")),
         ("linalg.matmul", {"sparsity": "pruned"}, ()),
         ("compile.process", {}, ()),
+        ("compile.xla", {}, ("jax", "jax.nn", "jax.monitoring")),
         ("serve.engine", {}, ("aiperf.workloads.engine.side",)),
         ("serve.cluster", {}, ("aiperf.workloads.cluster.side",)),
         ("serve.load", {}, ()),

@@ -1,6 +1,7 @@
-"""A function called with a schedule of input lengths under stated torch.compile settings. Workload: compile.process.
+"""A function called with a schedule of input lengths under stated torch.compile settings, or under jax.jit. Workloads:
+compile.process, compile.xla.
 
-The kernels are those that torch.compile makes. What must not live here: the functions (subjects.py), whole models
+The kernels are those that the compilers make. What must not live here: the functions (subjects.py), whole models
 (model/), new processes and what they find on disk (startup/).
 """
 
@@ -13,11 +14,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch.nn import functional
 
 from aiperf.workloads.compile import subjects
-from aiperf.workloads.contract import Context, Work, Workload
+from aiperf.workloads.compile.xla import XlaPrograms
+from aiperf.workloads.contract import Context, SkipSide, Work, Workload
 from aiperf.workloads.shared.agreement import relative_frobenius
 from aiperf.workloads.shared.compiler_counts import compiler_counts
 
@@ -286,4 +289,49 @@ def process(
             "threads": torch.get_num_threads(),
             "padding_waste": 1 - sum(lengths) / sum(_target(n, max(lengths), pad) for n in lengths),
         },
+    )
+
+
+def xla(
+    context: Context,
+    *,
+    lengths: list[int] = [64],  # noqa: B006
+    pad: Literal["none", "bucket"] = "none",
+    iterations: int = 1,
+) -> Workload:
+    """``iterations`` calls of the function elementwise_mlp of ``compile.process``, written in JAX, under jax.jit on the
+    CPU, for each length in turn; every step drops all compiled programs first, so that XLA compiles one for each shape.
+
+    ``pad: bucket`` fills up with zeros to a multiple of 64, inside the step and in NumPy, since JAX would compile the
+    padding of each length as well. Items: tokens, without padding. Source: chapter 14.
+    """
+    if min(lengths, default=0) < 1 or iterations < 1:
+        raise ValueError("lengths and iterations must be 1 or more")
+    if context.on_gpu:
+        raise SkipSide("compile.xla is of a CPU, and this side runs on a GPU")
+    subject = subjects.build(
+        "elementwise_mlp", variant="plain", lengths=lengths, layers=1, device=context.device, seed=context.seed
+    )
+    programs = XlaPrograms({name: array.numpy() for name, array in subject.function.state_dict().items()})
+    rows = {key: tensors[0].numpy() for key, tensors in subject.cases.items()}
+    padded = {key: _target(len(x), max(lengths), pad) for key, x in rows.items()}
+    out = {key: torch.empty_like(tensors[0]) for key, tensors in subject.cases.items()}
+
+    def step() -> None:
+        programs.forget()
+        for key, x in rows.items():
+            for call in range(iterations):
+                found = programs(np.pad(x, ((0, padded[key] - len(x)), (0, 0))), float(call + 2))
+                out[key].numpy()[:] = found[: len(x)]
+
+    return Workload(
+        step=step,
+        work=Work(items=subject.tokens * iterations, item="tokens"),
+        outputs=lambda: dict(out),
+        inputs=lambda: {key: tensors[0] for key, tensors in subject.cases.items()},
+        redraw=subject.redraw,
+        reference=lambda: subjects.truth(subject, lambda ts: (*ts, iterations + 1)),
+        anew=True,
+        counters=lambda: {"compiles": float(programs.compiled)},
+        facts={"padding_waste": 1 - sum(lengths) / sum(padded.values()), **programs.facts},
     )

@@ -19,6 +19,7 @@ _ENGINE = ("aiperf.workloads.engine.side",)
 _CLUSTER = ("aiperf.workloads.cluster.side",)
 _BEHIND = ("torch.nn.attention.bias",)
 """The fused kernel's rule for tokens behind others."""
+XLA = ("jax", "jax.nn", "jax.monitoring")
 _SUBCLASSED = ("torch._dynamo", "torch.distributed.tensor")
 """The first operation on a tensor of another class imports both (torch 2.11, seen with 2:4 sparsity and jagged)."""
 
@@ -40,6 +41,7 @@ def imports_of(workload: str, params: Mapping[str, Any], device: str = "cpu") ->
         "parallel.forward": _BEHIND if on_gpu else (),
         "serve.engine": _ENGINE,
         "serve.cluster": _CLUSTER,
+        "compile.xla": XLA,
         "linalg.matmul": _SUBCLASSED if params.get("sparsity") == "2:4" else keyed,
     }
     return wanted.get(workload, ())
