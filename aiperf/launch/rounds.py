@@ -50,9 +50,9 @@ _FRESH_SHARE, _FRESH_S = 0.06, 0.02
 """Of a side's measured time that they may take, once the fewest are done; seconds that they may take of any."""
 _OF_RANKS_S = 0.06
 """The same of ranks, for those on new inputs and for those on known ones: they scatter by more than a step takes."""
-_LONGEST_FRESH_S, _LONGEST_LATER_S = 0.25, 2.5e-3
+_LONGEST_FRESH_S, _LONGEST_LATER_S, _LONGEST_LATER_OF_RANKS_S = 0.25, 2.5e-3, 20e-3
 """Longer iterations are audited only, and in later pairs not timed one by one: a few more of them would lengthen a pair
-by too much."""
+by too much. Ranks take longer to launch, and scatter so much that two pairs say little."""
 
 
 @dataclass
@@ -179,7 +179,9 @@ def play_rounds(
     draw = random.Random(f"{seed}-rounds")
     audited = _by_round(audits, rounds, draw)
     scheduled = any(turn.rounds for turn in turns.values())
-    probed = _fresh_round(turns, rounds, draw, fully=len(audits) > 1) if fresh and not scheduled else None
+    most = max(gang.plan.ranks for gang in gangs.values())
+    looked = fresh and not scheduled
+    probed = _fresh_round(turns, rounds, draw, fully=len(audits) > 1, ranks=most) if looked else None
     played = Played([], {side: [] for side in order})
     steps = {side: turns[side].reentry + turns[side].iterations * (turns[side].samples + wall_too) for side in order}
     done = dict.fromkeys(order, 0)
@@ -321,10 +323,13 @@ def _longest_step(turns: Mapping[str, TurnPlan]) -> float:
     return max(turn.seconds / max(1, turn.samples * turn.iterations + turn.reentry) for turn in turns.values())
 
 
-def _fresh_round(turns: Mapping[str, TurnPlan], rounds: int, draw: random.Random, *, fully: bool) -> int | None:
+def _fresh_round(
+    turns: Mapping[str, TurnPlan], rounds: int, draw: random.Random, *, fully: bool, ranks: int
+) -> int | None:
     """The round after whose turns single iterations are timed; None where they are too long. ``fully``: in a pair that
-    has all the audits of the precision."""
-    longest = _LONGEST_FRESH_S if fully else _LONGEST_LATER_S
+    has all the audits of the precision; ``ranks``: of the sides."""
+    later = _LONGEST_LATER_OF_RANKS_S if ranks > 1 else _LONGEST_LATER_S
+    longest = _LONGEST_FRESH_S if fully else later
     return draw.randrange(rounds) if _longest_step(turns) <= longest else None
 
 

@@ -231,10 +231,16 @@ def test_long_iterations_are_not_timed_one_by_one() -> None:
     assert not any(isinstance(request, FreshRequest) for request, _ in log)
 
 
-@pytest.mark.parametrize(("seconds", "timed"), [(0.05, True), (0.07, False)])
-def test_later_pairs_time_short_iterations_alone_and_ask_for_no_large_inputs(seconds: float, timed: bool) -> None:
+@pytest.mark.parametrize(
+    ("ranks", "seconds", "timed"),
+    [(1, 0.05, True), (1, 0.07, False), (2, 0.07, True), (2, 0.49, True), (2, 0.51, False)],
+)
+def test_later_pairs_time_short_iterations_alone_and_ask_for_no_large_inputs(
+    ranks: int, seconds: float, timed: bool
+) -> None:
+    """A turn is of 25 iterations: up to 2.5 ms each, of ranks up to 20 ms."""
     turn = TurnPlan(reentry=4, samples=3, iterations=7, seconds=seconds)
-    played, _ = play(audits=1, turn=turn)
+    played, _ = play(audits=1, turn=turn, ranks=ranks)
     assert bool(played.fresh) == timed
     assert not played.wide
     assert fresh_seeds("a", pair=5)
