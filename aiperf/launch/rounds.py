@@ -9,8 +9,9 @@ import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import median
+from statistics import fmean, median
 from time import perf_counter
+from typing import Any
 
 from aiperf.launch.child import queued_s
 from aiperf.launch.gang import Gang
@@ -72,6 +73,12 @@ class Played:
     """Side -> by rank what it made of inputs far from the usual ones."""
     values: dict[str, dict[str, tuple[float, ...]]] = field(default_factory=dict, compare=False)
     """Side -> metric of its workload -> its value in each turn; of a gang, of its first rank."""
+
+    def singles(self, side: str) -> dict[str, Any]:
+        """The single iterations of a side, by the field of its record."""
+        if (reply := self.fresh.get(side)) is None:
+            return {}
+        return {"fresh_s": reply.fresh, "again_s": reply.again, "cold_s": reply.cold, "single_cpu_s": reply.spent}
 
 
 @dataclass(frozen=True)
@@ -344,7 +351,13 @@ def _fresh(
     # Ranks begin at different moments, and those that communicate wait for the last, who waits for nobody.
     each = ([reply.fresh for reply in replies], [reply.again for reply in replies], [reply.cold for reply in replies])
     fresh, again, cold = (tuple(map(min, zip(*ranks, strict=False))) for ranks in each)
-    return FreshReply(fresh=fresh, again=again, cold=cold, steps=max(reply.steps for reply in replies))
+    # What a busy host does to ranks that wait for each other is not in their CPU time.
+    spent = {
+        name: tuple(map(fmean, zip(*(reply.spent.get(name, ()) for reply in replies), strict=False)))
+        for name in replies[0].spent
+    }
+    steps = max(reply.steps for reply in replies)
+    return FreshReply(fresh=fresh, again=again, cold=cold, spent=spent, steps=steps)
 
 
 def _single_seconds(gang: Gang, settings: Settings) -> float:

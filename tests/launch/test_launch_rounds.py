@@ -93,7 +93,8 @@ class Answers:
         if isinstance(request, WideRequest):
             return WideReply()
         if isinstance(request, FreshRequest):
-            return FreshReply(fresh=(2.0 + rank,) * 3, again=(1.0 + rank,) * 3, steps=11)
+            spent = {"fresh": (0.5 + rank,) * 3} if self._ranks > 1 else {}
+            return FreshReply(fresh=(2.0 + rank,) * 3, again=(1.0 + rank,) * 3, spent=spent, steps=11)
         block = 9.0 + rank if request.wall_too else None
         latencies = {"ttft": (0.25 + rank,) * 2, "queue": (0.125,)} if self._latencies else {}
         return TurnReply(
@@ -251,6 +252,14 @@ def test_ranks_that_must_stay_in_step_time_the_same_number_of_single_iterations(
     alone, together = (play(ranks=ranks)[1] for ranks in (1, 2))
     assert all(r.seconds > 0 for r, _ in alone if isinstance(r, FreshRequest | WideRequest))
     assert all(r.seconds == 0 for r, _ in together if isinstance(r, FreshRequest | WideRequest))
+
+
+def test_of_ranks_the_last_to_begin_has_the_time_and_all_together_the_cpu_time() -> None:
+    alone, ranks = (play(ranks=ranks)[0] for ranks in (1, 2))
+    times = {"fresh_s": (2.0,) * 3, "again_s": (1.0,) * 3, "cold_s": ()}
+    assert ranks.singles("before") == {**times, "single_cpu_s": {"fresh": (1.0,) * 3}}
+    assert alone.singles("before") == {**times, "single_cpu_s": {}}
+    assert alone.singles("unknown") == {}
 
 
 @pytest.mark.parametrize(("turn_s", "count"), [(0.0025, 12), (0.2, 7), (1.0, 3)])
