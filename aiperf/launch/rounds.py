@@ -186,9 +186,7 @@ def play_rounds(
     draw = random.Random(f"{seed}-rounds")
     audited = _by_round(audits, rounds, draw)
     scheduled = any(turn.rounds for turn in turns.values())
-    most = max(gang.plan.ranks for gang in gangs.values())
-    looked = fresh and not scheduled
-    probed = _fresh_round(turns, rounds, draw, fully=len(audits) > 1, ranks=most) if looked else None
+    probed = _fresh_round(gangs, turns, rounds, draw, fully=len(audits) > 1) if fresh and not scheduled else None
     played = Played([], {side: [] for side in order})
     steps = {side: turns[side].reentry + turns[side].iterations * (turns[side].samples + wall_too) for side in order}
     done = dict.fromkeys(order, 0)
@@ -331,11 +329,12 @@ def _longest_step(turns: Mapping[str, TurnPlan]) -> float:
 
 
 def _fresh_round(
-    turns: Mapping[str, TurnPlan], rounds: int, draw: random.Random, *, fully: bool, ranks: int
+    gangs: Mapping[str, Gang], turns: Mapping[str, TurnPlan], rounds: int, draw: random.Random, *, fully: bool
 ) -> int | None:
     """The round after whose turns single iterations are timed; None where they are too long. ``fully``: in a pair that
-    has all the audits of the precision; ``ranks``: of the sides."""
-    later = _LONGEST_LATER_OF_RANKS_S if ranks > 1 else _LONGEST_LATER_S
+    has all the audits of the precision."""
+    of_ranks = any(gang.plan.ranks > 1 for gang in gangs.values())
+    later = _LONGEST_LATER_OF_RANKS_S if of_ranks else _LONGEST_LATER_S
     longest = _LONGEST_FRESH_S if fully else later
     return draw.randrange(rounds) if _longest_step(turns) <= longest else None
 
