@@ -110,7 +110,7 @@ def _singles(pair: Pair, side: str) -> tuple[Sequence[float], Sequence[float]]:
 def _cpu(pair: Pair, side: str) -> tuple[Sequence[float], Sequence[float]]:
     """CPU time of the same, which ranks on a busy host wait for each other without."""
     run = side_run(pair, side)
-    return (run.single_cpu_s.get("fresh", ()), run.single_cpu_s.get("again", ())) if run else ((), ())
+    return (run.fresh_cpu_s, run.again_cpu_s) if run else ((), ())
 
 
 def _around_audits(field: str, pair: Pair, side: str) -> tuple[Sequence[float], Sequence[float]]:

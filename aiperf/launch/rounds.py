@@ -78,7 +78,8 @@ class Played:
         """The single iterations of a side, by the field of its record."""
         if (reply := self.fresh.get(side)) is None:
             return {}
-        return {"fresh_s": reply.fresh, "again_s": reply.again, "cold_s": reply.cold, "single_cpu_s": reply.spent}
+        cpu = {f"{name}_cpu_s": seconds for name, seconds in reply.spent.items()}
+        return {"fresh_s": reply.fresh, "again_s": reply.again, "cold_s": reply.cold, **cpu}
 
 
 @dataclass(frozen=True)

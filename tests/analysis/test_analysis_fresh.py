@@ -353,7 +353,7 @@ def test_ranks_that_wait_for_each_other_on_a_busy_host_are_found_by_their_cpu_ti
         replace(
             pair,
             runs=tuple(
-                replace(run, single_cpu_s={"fresh": of.fresh_s, "again": of.again_s})
+                replace(run, fresh_cpu_s=of.fresh_s, again_cpu_s=of.again_s)
                 for run, of in zip(pair.runs, each.runs, strict=True)
             ),
         )

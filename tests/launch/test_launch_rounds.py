@@ -257,8 +257,8 @@ def test_ranks_that_must_stay_in_step_time_the_same_number_of_single_iterations(
 def test_of_ranks_the_last_to_begin_has_the_time_and_all_together_the_cpu_time() -> None:
     alone, ranks = (play(ranks=ranks)[0] for ranks in (1, 2))
     times = {"fresh_s": (2.0,) * 3, "again_s": (1.0,) * 3, "cold_s": ()}
-    assert ranks.singles("before") == {**times, "single_cpu_s": {"fresh": (1.0,) * 3}}
-    assert alone.singles("before") == {**times, "single_cpu_s": {}}
+    assert ranks.singles("before") == {**times, "fresh_cpu_s": (1.0,) * 3}
+    assert alone.singles("before") == times
     assert alone.singles("unknown") == {}
 
 
