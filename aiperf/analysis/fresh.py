@@ -81,7 +81,7 @@ def fresh_note(pairs: Sequence[Pair], case: Case, side: str) -> Note | None:
     base, used = case.sides[0].name, valid(pairs)
     if base == side or not used or case.is_command or (gang and case.needs.gpus):
         return None
-    looks: list[tuple[_Look, int, float]] = [(_singles, FEWEST_PAIRS, LEAST_LOSS)]
+    looks: list[tuple[_Look, int, float]] = [(_singles, FEWEST_PAIRS, LEAST_LOSS), (_cpu, FEWEST_PAIRS, LEAST_LOSS)]
     field = "" if gang else reading(used, case, metric=DEFAULT_METRIC).field
     if field:
         looks += [
@@ -105,6 +105,12 @@ _Look = Callable[[Pair, str], tuple[Sequence[float], Sequence[float]]]
 def _singles(pair: Pair, side: str) -> tuple[Sequence[float], Sequence[float]]:
     run = side_run(pair, side)
     return (run.fresh_s, run.again_s) if run else ((), ())
+
+
+def _cpu(pair: Pair, side: str) -> tuple[Sequence[float], Sequence[float]]:
+    """CPU time of the same, which ranks on a busy host wait for each other without."""
+    run = side_run(pair, side)
+    return (run.fresh_cpu_s, run.again_cpu_s) if run else ((), ())
 
 
 def _around_audits(field: str, pair: Pair, side: str) -> tuple[Sequence[float], Sequence[float]]:

@@ -9,8 +9,9 @@ import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import median
+from statistics import fmean, median
 from time import perf_counter
+from typing import Any
 
 from aiperf.launch.child import queued_s
 from aiperf.launch.gang import Gang
@@ -50,9 +51,9 @@ _FRESH_SHARE, _FRESH_S = 0.06, 0.02
 """Of a side's measured time that they may take, once the fewest are done; seconds that they may take of any."""
 _OF_RANKS_S = 0.06
 """The same of ranks, for those on new inputs and for those on known ones: they scatter by more than a step takes."""
-_LONGEST_FRESH_S, _LONGEST_LATER_S = 0.25, 2.5e-3
+_LONGEST_FRESH_S, _LONGEST_LATER_S, _LONGEST_LATER_OF_RANKS_S = 0.25, 2.5e-3, 20e-3
 """Longer iterations are audited only, and in later pairs not timed one by one: a few more of them would lengthen a pair
-by too much."""
+by too much. Ranks take longer to launch, and scatter so much that two pairs say little."""
 
 
 @dataclass
@@ -72,6 +73,13 @@ class Played:
     """Side -> by rank what it made of inputs far from the usual ones."""
     values: dict[str, dict[str, tuple[float, ...]]] = field(default_factory=dict, compare=False)
     """Side -> metric of its workload -> its value in each turn; of a gang, of its first rank."""
+
+    def singles(self, side: str) -> dict[str, Any]:
+        """The single iterations of a side, by the field of its record."""
+        if (reply := self.fresh.get(side)) is None:
+            return {}
+        cpu = {f"{name}_cpu_s": seconds for name, seconds in reply.spent.items()}
+        return {"fresh_s": reply.fresh, "again_s": reply.again, "cold_s": reply.cold, **cpu}
 
 
 @dataclass(frozen=True)
@@ -179,7 +187,7 @@ def play_rounds(
     draw = random.Random(f"{seed}-rounds")
     audited = _by_round(audits, rounds, draw)
     scheduled = any(turn.rounds for turn in turns.values())
-    probed = _fresh_round(turns, rounds, draw, fully=len(audits) > 1) if fresh and not scheduled else None
+    probed = _fresh_round(gangs, turns, rounds, draw, fully=len(audits) > 1) if fresh and not scheduled else None
     played = Played([], {side: [] for side in order})
     steps = {side: turns[side].reentry + turns[side].iterations * (turns[side].samples + wall_too) for side in order}
     done = dict.fromkeys(order, 0)
@@ -321,10 +329,14 @@ def _longest_step(turns: Mapping[str, TurnPlan]) -> float:
     return max(turn.seconds / max(1, turn.samples * turn.iterations + turn.reentry) for turn in turns.values())
 
 
-def _fresh_round(turns: Mapping[str, TurnPlan], rounds: int, draw: random.Random, *, fully: bool) -> int | None:
+def _fresh_round(
+    gangs: Mapping[str, Gang], turns: Mapping[str, TurnPlan], rounds: int, draw: random.Random, *, fully: bool
+) -> int | None:
     """The round after whose turns single iterations are timed; None where they are too long. ``fully``: in a pair that
     has all the audits of the precision."""
-    longest = _LONGEST_FRESH_S if fully else _LONGEST_LATER_S
+    of_ranks = any(gang.plan.ranks > 1 for gang in gangs.values())
+    later = _LONGEST_LATER_OF_RANKS_S if of_ranks else _LONGEST_LATER_S
+    longest = _LONGEST_FRESH_S if fully else later
     return draw.randrange(rounds) if _longest_step(turns) <= longest else None
 
 
@@ -339,7 +351,13 @@ def _fresh(
     # Ranks begin at different moments, and those that communicate wait for the last, who waits for nobody.
     each = ([reply.fresh for reply in replies], [reply.again for reply in replies], [reply.cold for reply in replies])
     fresh, again, cold = (tuple(map(min, zip(*ranks, strict=False))) for ranks in each)
-    return FreshReply(fresh=fresh, again=again, cold=cold, steps=max(reply.steps for reply in replies))
+    # What a busy host does to ranks that wait for each other is not in their CPU time.
+    spent = {
+        name: tuple(map(fmean, zip(*(reply.spent.get(name, ()) for reply in replies), strict=False)))
+        for name in replies[0].spent
+    }
+    steps = max(reply.steps for reply in replies)
+    return FreshReply(fresh=fresh, again=again, cold=cold, spent=spent, steps=steps)
 
 
 def _single_seconds(gang: Gang, settings: Settings) -> float:

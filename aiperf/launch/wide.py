@@ -52,7 +52,10 @@ def varied_fault(base: Sequence[WideReply], other: Sequence[WideReply], check: C
             (n, _far(theirs.values.get(n, ()), values, check, rtol=_VARIED_RTOL)) for n, values in ours.values.items()
         ]
         for name, fault in (each for each in found if each[1]):
-            what = f"when {' and '.join(ours.varied)}, the same in every audit, had other values"
+            inputs = " and ".join(ours.varied)
+            what = f"when {inputs}, the same in every audit, had other values"
+            if ours.extreme:
+                what = f"when {inputs} had extreme values, although it was the same in every audit"
             return f"{names[1]}: {name} differs from {names[0]}'s {what}, {fault}; {_REMEDY}"
     return ""
 

@@ -26,7 +26,7 @@ class AuditedOutput:
 
 @dataclass(frozen=True)
 class VariedAnswer:
-    """What one step made of inputs that no audit redraws, after they were varied."""
+    """What one step made of inputs that no audit redraws, after they were varied; or of extreme values."""
 
     varied: tuple[str, ...] = ()
     """Names of these; none where nothing may be varied, or where the step refuses it."""
@@ -36,6 +36,8 @@ class VariedAnswer:
     """Output of whole numbers or booleans -> digest of its type, shape and bytes."""
     values: dict[str, tuple[float, ...]] = field(default_factory=dict)
     """Output of real numbers -> some of its elements, the same of every side; where they are finite."""
+    extreme: bool = False
+    """Whether audits do redraw the inputs, but moved no output, so that these got values beyond every bound."""
 
 
 @dataclass(frozen=True)

@@ -214,12 +214,12 @@ class AuditReply(WorkerReply):
 class FreshReply(WorkerReply):
     """Seconds of single iterations by the case's clock; none where the inputs are not redrawn."""
 
-    fresh: tuple[float, ...] = ()
-    """On inputs that the side meets for the first time."""
-    again: tuple[float, ...] = ()
-    """On inputs that it has met before, written anew in the same way."""
+    fresh: tuple[float, ...] = ()  # on inputs that the side meets for the first time
+    again: tuple[float, ...] = ()  # on inputs that it has met before, written anew in the same way
     cold: tuple[float, ...] = ()
     """The same in caches as cold as on new ones; none where ``again`` are such."""
+    spent: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    """``fresh`` and ``again``: CPU time of the same iterations; of ranks on CPUs alone."""
     steps: int = 0  # made for it, timed or not
 
 

@@ -105,6 +105,10 @@ class SideRun:
     """The same on inputs that it had met before, written anew in the same way."""
     cold_s: tuple[float, ...] = ()
     """The same in caches as cold as on new inputs; empty where ``again_s`` are such."""
+    fresh_cpu_s: tuple[float, ...] = ()
+    """CPU time of the iterations ``fresh_s``, the mean of the ranks of a gang on CPUs; empty otherwise."""
+    again_cpu_s: tuple[float, ...] = ()
+    """That of ``again_s``."""
     values: dict[str, tuple[float, ...]] = field(default_factory=dict)
     """Metric of its own -> its value in each run of a program, or in each turn of a workload; unit of the metric."""
     phases: dict[str, PhaseTime] = field(default_factory=dict)

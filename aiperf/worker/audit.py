@@ -146,10 +146,14 @@ class Auditor:
         return found
 
     def varied(self, seed: int, step: Callable[[], object]) -> VariedAnswer:
-        """What ``step`` makes of inputs that no audit redraws, varied once and brought back; empty where it raises."""
-        found, restored = VariedAnswer(), _nothing
+        """What ``step`` makes of inputs that no audit redraws, varied once and brought back; where no audit moved an
+        output, of extreme values for those that audits redraw. Empty where it raises."""
+        found, restored, unmoved = VariedAnswer(), _nothing, tuple[str, ...]()
         with suppress(Exception):
-            if draws := self.redraw.variations(self._fixed()):
+            draws = self.redraw.variations(self._fixed())
+            if not draws and (unmoved := self._unmoved()):
+                draws = self.redraw.extremes()
+            if draws:
                 self._reset()
                 restored = self.redraw.vary(draws, seed)
                 self._poison()
@@ -157,12 +161,20 @@ class Auditor:
                 step()
                 outputs = self._workload.outputs()
                 digests = {str(n): arrays.digest(a) for n, a in outputs.items() if arrays.dtype_of(a) not in RTOL}
-                self._varied = tuple(draws)
-                found = VariedAnswer(self._varied, inputs, digests, contents.some_of(outputs, seed))
+                if not unmoved or self._moved_since(outputs):
+                    self._varied = tuple(draws)
+                found = VariedAnswer(
+                    tuple(draws), inputs, digests, contents.some_of(outputs, seed), extreme=bool(unmoved)
+                )
         restored()
         if found.varied:
             self._reset()
         return found
+
+    def _moved_since(self, outputs: Mapping[str, Any]) -> bool:
+        """Whether an output is another one than in the last audit."""
+        last = self.snapshots[-1].claims.outputs
+        return any(str(n) in last and arrays.digest(a) != last[str(n)].digest for n, a in outputs.items())
 
     def _fixed(self) -> tuple[str, ...]:
         """Inputs that were the same in every audit."""

@@ -36,8 +36,12 @@ def moments(array: Any) -> tuple[float, float]:
         return float(wide.mean()), float(wide.std())
 
 
-def redraw(array: Any, *, name: str, seed: int, mean: float, std: float) -> None:
-    """Fill a floating array in place with normal noise of the given moments; equal seeds give equal values."""
+def redraw(
+    array: Any, *, name: str, seed: int, mean: float, std: float, large: tuple[float, float] | None = None
+) -> None:
+    """Fill a floating array in place with normal noise of the given moments; equal seeds give equal values. ``large``:
+    makes every second number of each row, but none in the first quarter of any dimension, so many times as far from
+    the mean, and moves it by so much; then every other element, or a half, is a sample of another kind."""
     import numpy as np
 
     which = kind(array)
@@ -48,11 +52,14 @@ def redraw(array: Any, *, name: str, seed: int, mean: float, std: float) -> None
             if array.is_cuda:
                 generator = torch.Generator(device=array.device).manual_seed(own_seed(seed, name))
                 fresh = torch.randn(array.shape, generator=generator, device=array.device, dtype=torch.float32)
-                array.copy_(fresh.mul_(std).add_(mean))
+                fresh.mul_(std)
+                _enlarge(fresh, large)
+                array.copy_(fresh.add_(mean))
                 return
     drawn = np.empty(tuple(array.shape), np.float32)
     draw_normal(drawn.reshape(-1), seed=own_seed(seed, name))
     drawn *= np.float32(std)
+    _enlarge(drawn, large)
     drawn += np.float32(mean)
     if which == "torch":
         with torch.inference_mode():
@@ -235,9 +242,22 @@ def another(array: Any) -> Any:
 
 
 def move(array: Any, share: float) -> None:
-    """Make every second number of each row larger by ``share`` of itself, in place."""
-    numbers = array.detach() if kind(array) == "torch" else array
-    numbers[..., ::2] *= 1 + share
+    """Make every second one of the numbers that are drawn large larger by ``share`` of itself, in place."""
+    part = _part(array.detach() if kind(array) == "torch" else array, 4)
+    part *= 1 + share
+
+
+def _enlarge(drawn: Any, large: tuple[float, float] | None) -> None:
+    if large is not None:
+        part = _part(drawn, 2)
+        part *= large[0]
+        part += large[1]
+
+
+def _part(numbers: Any, stride: int) -> Any:
+    """A view of every so many numbers of each row, from the end of the first quarter of each dimension on."""
+    firsts = [extent // 4 for extent in numbers.shape]
+    return numbers[(..., *(slice(f, None) for f in firsts[:-1]), *(slice(f, None, stride) for f in firsts[-1:]))]
 
 
 def has_room(array: Any, nbytes: int) -> bool:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.errors import CalledInWorker
-from aiperf.protocol.messages import WorkloadCall
+from aiperf.protocol.messages import SetUpRequest, WorkloadCall
 from aiperf.worker.plain import NotAWorkload, plain_workload
-from aiperf.workloads.contract import Context, Workload
+from aiperf.workloads.contract import Context, Workload, no_outputs
 
 _OPTIONAL = ("inputs", "redraw", "reset", "prepare", "reference", "counters", "close")
 _NAMED = '"out": out'
@@ -96,4 +96,14 @@ def set_up(reference: str, context: Context, params: dict[str, Any]) -> Workload
         if value is not None and not callable(value):
             what = f"{reference}: {name} is {type(value).__name__}, not a function"
             raise NotAWorkload(f"{what}. Write {name}={_LINES.get(name, f'{name}')}, or leave it out")
+    return workload
+
+
+def with_outputs(workload: Workload, request: SetUpRequest) -> Workload:
+    """The workload, if it gives outputs where they are compared. Raises NotAWorkload."""
+    if workload.outputs is no_outputs and request.check.kind != "none":
+        what = f"{request.call.workload} gives no outputs, so nothing could be checked"
+        raise NotAWorkload(
+            f'{what}. Write outputs=lambda: {{"out": out}}, or in the scenario check: {{kind: none, reason: why}}'
+        )
     return workload

@@ -24,7 +24,12 @@ _WIDER = {"float64": 256.0, "float16": 8.0}
 _ELSE_WIDER, _SHIFT = 32.0, 4.0
 """A wide draw has so many times the standard deviation, by the range of the type, and its mean lies so many of the
 usual ones further up: values that an answer which is right only for the usual ones, like a softmax without its maximum,
-does not survive."""
+does not survive. Only a part of an array gets them, so that an answer which reads another part shows as well."""
+
+_EXTREME = {"float16": 8192.0, **dict.fromkeys((t for t in RTOL if t.startswith("float8")), 64.0)}
+_ELSE_EXTREME = 1e12
+"""Deviation of an extreme draw, by the range of the type: beyond every bound on usual values, and few enough that sums
+of squares are finite."""
 
 _MOST_HELD, _MOST_ON_GPU = 64 << 20, 512 << 20
 """Bytes of inputs that are held twice more to be written without a call of the side, on the host and on a GPU."""
@@ -88,6 +93,12 @@ class Redraw:
         drawn = ((str(name), a, _draw_of(str(name), a) if own else None) for name, a in given.items())
         found = {name: draw or _variation_of(name, a, most) for name, a, draw in drawn if name in fixed}
         return {**keys, **{name: draw for name, draw in found.items() if draw is not None}}
+
+    def extremes(self) -> dict[str, Draw]:
+        """How the real inputs that the harness draws get values beyond every bound; none where the workload says why
+        its inputs are fixed."""
+        drawn = self._draws.items() if not self._workload.fixed_inputs else ()
+        return {str(name): partial(_extreme, *draw.args) for name, draw in drawn if draw.func is _normal}
 
     def _lone_keys(self, given: Mapping[str, Any]) -> dict[str, Draw]:
         """Keys that audits bring into another order only, where nothing else is whole numbers and they can be no places
@@ -188,8 +199,13 @@ def _rounded(mean: float, std: float) -> tuple[float, float]:
 
 def _normal(name: str, mean: float, std: float, array: Any, seed: int, wide: bool) -> None:
     wider = _WIDER.get(arrays.dtype_of(array), _ELSE_WIDER)
-    shift, factor = (_SHIFT * std, wider) if wide else (0.0, 1.0)
-    contents.redraw(array, name=name, seed=seed, mean=mean + shift, std=std * factor)
+    large = (wider, _SHIFT * std) if wide else None
+    contents.redraw(array, name=name, seed=seed, mean=mean, std=std, large=large)
+
+
+def _extreme(name: str, mean: float, std: float, array: Any, seed: int, wide: bool) -> None:
+    most = _EXTREME.get(arrays.dtype_of(array), _ELSE_EXTREME)
+    contents.redraw(array, name=name, seed=seed, mean=mean, std=std, large=(most / std, 0.0))
 
 
 def _other_keys(name: str, array: Any, seed: int, wide: bool) -> None:

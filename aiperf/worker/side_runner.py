@@ -6,11 +6,10 @@ What must not live here: the pipe, and anything about the other side.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from time import perf_counter
+from time import perf_counter, process_time
 
 from aiperf.protocol import messages
 from aiperf.protocol.claims import UnannouncedAnswer
@@ -19,13 +18,12 @@ from aiperf.worker.audit import Auditor, rehearse
 from aiperf.worker.clocks import Around, Clock, ClockReading, DeviceClock, WallClock, quiet_interpreter
 from aiperf.worker.inject import slowed
 from aiperf.worker.latencies import read_latencies
-from aiperf.worker.load import make
+from aiperf.worker.load import make, with_outputs
 from aiperf.worker.phase_times import PhaseTimes
-from aiperf.worker.plain import NotAWorkload
 from aiperf.worker.ranges import Ranges
 from aiperf.worker.steady import Steadiness, WarmUpReading
 from aiperf.worker.unannounced import unannounced
-from aiperf.worker.usage import Usage, gpu_allocation, gpu_peak, queued_so_far, used_so_far
+from aiperf.worker.usage import Usage, gpu_allocation, gpu_peak, moving, queued_so_far, used_so_far
 from aiperf.workloads.contract import Context, Workload, no_outputs
 
 _STRAY_FLOOR = 100e-6
@@ -50,7 +48,7 @@ class SideRunner:
         self._phases = PhaseTimes()
         measure = request.measure
         with ranges.side(request.side), ranges.phase("setup"):
-            self.workload = self._phases.metered(_with_outputs(make(request.call, context), request))
+            self.workload = self._phases.metered(with_outputs(make(request.call, context), request))
             self.clock: Clock
             if measure.clock == "device":
                 # Ranks that redo a reading on their own would call a collective a different number of times.
@@ -106,7 +104,7 @@ class SideRunner:
         wall = (perf_counter() - began) / request.readings
         seconds = tuple(_seconds(reading) / iterations for reading in taken)
         for each in seconds:
-            self._steady.feed(WarmUpReading(each, **_moving()))
+            self._steady.feed(WarmUpReading(each, **moving()))
         steady, reason = self._steady.verdict()
         return messages.WarmUpReply(seconds=seconds, reading_s=wall, steady=steady, reason=reason)
 
@@ -238,6 +236,7 @@ class SideRunner:
                 self._untimed()
                 steps += 1
             began, cold = perf_counter(), list[float]()
+            spent: dict[str, list[float]] = {"fresh": [], "again": []}
             known_first = swap is not None or not request.seconds
             for seed in sorted(seeds, key=lambda seed: seed != known) if known_first else seeds:
                 new = seed != known
@@ -258,7 +257,7 @@ class SideRunner:
                         self._untimed()
                         steps += 1
                     swap.write(new=new)
-                mine.append(self._single())
+                mine.append(self._single(spent["fresh" if new else "again"]))
             # The same on every side from here on, and what it made of them: who takes another's result finds it.
             if swap is not None:
                 swap.write(new=False)
@@ -269,12 +268,23 @@ class SideRunner:
                 self.auditor.redraw(known)
             read_latencies(self.workload)
         steps += len(taken[True]) + len(taken[False]) + len(cold)
-        return messages.FreshReply(fresh=tuple(taken[True]), again=tuple(taken[False]), cold=tuple(cold), steps=steps)
+        fresh, again = tuple(taken[True]), tuple(taken[False])
+        cpu = {name: tuple(each) for name, each in spent.items() if each}
+        return messages.FreshReply(fresh=fresh, again=again, cold=tuple(cold), spent=cpu, steps=steps)
 
-    def _single(self) -> float:
-        """Seconds of one iteration, read once only: at a second attempt its inputs would be known."""
+    def _single(self, spent: list[float] | None = None) -> float:
+        """Seconds of one iteration, read once only: at a second attempt its inputs would be known. ``spent``: gets the
+        CPU time of one of a rank on a CPU."""
         once: Around | None = (_nothing, _nothing) if isinstance(self.clock, DeviceClock) else None
-        return _seconds(self.clock.read(self.workload.step, 1, once, ready=self._ready))
+        if spent is None or self._alone or once:
+            return _seconds(self.clock.read(self.workload.step, 1, once, ready=self._ready))
+
+        def step() -> None:
+            began = process_time()
+            self.workload.step()
+            spent.append(process_time() - began)
+
+        return _seconds(self.clock.read(step, 1, once, ready=self._ready))
 
     def wide(self, request: messages.WideRequest) -> messages.WideReply:
         """Untimed iterations in a row, and one on inputs far from the usual ones."""
@@ -370,31 +380,5 @@ def _nothing() -> None:
     pass
 
 
-def _with_outputs(workload: Workload, request: messages.SetUpRequest) -> Workload:
-    """The workload, if it gives outputs where they are compared. Raises NotAWorkload."""
-    if workload.outputs is no_outputs and request.check.kind != "none":
-        what = f"{request.call.workload} gives no outputs, so nothing could be checked"
-        raise NotAWorkload(
-            f'{what}. Write outputs=lambda: {{"out": out}}, or in the scenario check: {{kind: none, reason: why}}'
-        )
-    return workload
-
-
 def _seconds(reading: ClockReading) -> float:
     return reading.device_s if reading.device_s is not None else reading.wall_s
-
-
-def _moving() -> dict[str, int]:
-    """What must be flat in steady state: compilations so far, bytes reserved on the GPU, allocation retries."""
-    flags = {"compile_events": 0, "allocator_bytes": 0, "alloc_retries": 0}
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return flags
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        stats = torch.cuda.memory_stats()
-        flags["allocator_bytes"] = int(stats.get("reserved_bytes.all.current", 0))
-        flags["alloc_retries"] = int(stats.get("num_alloc_retries", 0))
-    dynamo = sys.modules.get("torch._dynamo.utils")
-    if dynamo is not None:
-        flags["compile_events"] = int(dynamo.counters["stats"].get("unique_graphs", 0))
-    return flags

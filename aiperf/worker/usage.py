@@ -113,3 +113,19 @@ def host_peak() -> int | None:
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
     return None
+
+
+def moving() -> dict[str, int]:
+    """What must be flat in steady state: compilations so far, bytes reserved on the GPU, allocation retries."""
+    flags = {"compile_events": 0, "allocator_bytes": 0, "alloc_retries": 0}
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return flags
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        stats = torch.cuda.memory_stats()
+        flags["allocator_bytes"] = int(stats.get("reserved_bytes.all.current", 0))
+        flags["alloc_retries"] = int(stats.get("num_alloc_retries", 0))
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    if dynamo is not None:
+        flags["compile_events"] = int(dynamo.counters["stats"].get("unique_graphs", 0))
+    return flags

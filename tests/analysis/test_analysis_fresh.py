@@ -338,3 +338,26 @@ def test_single_iterations_of_ranks_on_cpus_say_who_is_fast_on_known_inputs_and_
     assert [fresh_note(memo, case, "after") is not None for case in (CASE, gang, gpus)] == [True, True, False]
     assert fresh_note(in_rounds(START), gang, "after") is None
     assert fresh_note(long_steps(1.0, 0.6), gang, "after") is None
+
+
+@pytest.mark.parametrize(("cpu", "side"), [((1e-3, 3e-4), "after"), ((1e-3, 1e-3), None), ((3.3e-4, 3e-4), None)])
+def test_ranks_that_wait_for_each_other_on_a_busy_host_are_found_by_their_cpu_time(
+    cpu: tuple[float, float], side: str | None
+) -> None:
+    """Which their times do not show, that scatter by more than the advantage."""
+    gang = replace(CASE, sides=tuple(replace(side, ranks=2) for side in CASE.sides))
+    busy = pairs(before=(4e-3, 4e-3), after=(4e-3, 3e-3), noise=1.0, count=4)
+    assert fresh_note(busy, gang, "after") is None
+    spent = pairs(before=(1e-3, 1e-3), after=cpu, count=4)
+    both = [
+        replace(
+            pair,
+            runs=tuple(
+                replace(run, fresh_cpu_s=of.fresh_s, again_cpu_s=of.again_s)
+                for run, of in zip(pair.runs, each.runs, strict=True)
+            ),
+        )
+        for pair, each in zip(busy, spent, strict=True)
+    ]
+    note = fresh_note(both, gang, "after")
+    assert (note and note.values["side"]) == side

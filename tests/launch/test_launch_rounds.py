@@ -93,7 +93,8 @@ class Answers:
         if isinstance(request, WideRequest):
             return WideReply()
         if isinstance(request, FreshRequest):
-            return FreshReply(fresh=(2.0 + rank,) * 3, again=(1.0 + rank,) * 3, steps=11)
+            spent = {"fresh": (0.5 + rank,) * 3} if self._ranks > 1 else {}
+            return FreshReply(fresh=(2.0 + rank,) * 3, again=(1.0 + rank,) * 3, spent=spent, steps=11)
         block = 9.0 + rank if request.wall_too else None
         latencies = {"ttft": (0.25 + rank,) * 2, "queue": (0.125,)} if self._latencies else {}
         return TurnReply(
@@ -231,10 +232,16 @@ def test_long_iterations_are_not_timed_one_by_one() -> None:
     assert not any(isinstance(request, FreshRequest) for request, _ in log)
 
 
-@pytest.mark.parametrize(("seconds", "timed"), [(0.05, True), (0.07, False)])
-def test_later_pairs_time_short_iterations_alone_and_ask_for_no_large_inputs(seconds: float, timed: bool) -> None:
+@pytest.mark.parametrize(
+    ("ranks", "seconds", "timed"),
+    [(1, 0.05, True), (1, 0.07, False), (2, 0.07, True), (2, 0.49, True), (2, 0.51, False)],
+)
+def test_later_pairs_time_short_iterations_alone_and_ask_for_no_large_inputs(
+    ranks: int, seconds: float, timed: bool
+) -> None:
+    """A turn is of 25 iterations: up to 2.5 ms each, of ranks up to 20 ms."""
     turn = TurnPlan(reentry=4, samples=3, iterations=7, seconds=seconds)
-    played, _ = play(audits=1, turn=turn)
+    played, _ = play(audits=1, turn=turn, ranks=ranks)
     assert bool(played.fresh) == timed
     assert not played.wide
     assert fresh_seeds("a", pair=5)
@@ -245,6 +252,14 @@ def test_ranks_that_must_stay_in_step_time_the_same_number_of_single_iterations(
     alone, together = (play(ranks=ranks)[1] for ranks in (1, 2))
     assert all(r.seconds > 0 for r, _ in alone if isinstance(r, FreshRequest | WideRequest))
     assert all(r.seconds == 0 for r, _ in together if isinstance(r, FreshRequest | WideRequest))
+
+
+def test_of_ranks_the_last_to_begin_has_the_time_and_all_together_the_cpu_time() -> None:
+    alone, ranks = (play(ranks=ranks)[0] for ranks in (1, 2))
+    times = {"fresh_s": (2.0,) * 3, "again_s": (1.0,) * 3, "cold_s": ()}
+    assert ranks.singles("before") == {**times, "fresh_cpu_s": (1.0,) * 3}
+    assert alone.singles("before") == times
+    assert alone.singles("unknown") == {}
 
 
 @pytest.mark.parametrize(("turn_s", "count"), [(0.0025, 12), (0.2, 7), (1.0, 3)])

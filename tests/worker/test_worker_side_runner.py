@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from time import process_time
 
 import pytest
 from worker_made import set_up_request
@@ -299,3 +300,27 @@ def test_a_side_that_redraws_has_known_inputs_again_after_single_iterations(seco
     runner.workload = replace(runner.workload, redraw=seeds.append)
     reply = runner.fresh(FreshRequest("before", (7, 8, 7, 9), 3, seconds))
     assert (seeds, reply.steps) == (met, 4)
+
+
+def single_iterations(world_size, seconds):
+    runner = SideRunner(set_up_request("healthy"), Context(seed=3, world_size=world_size), Ranges.open())
+    step, spun = runner.workload.step, [0]
+
+    def spins_on_new_inputs():
+        spun[0] += 1
+        until = process_time() + (0.004 if spun[0] > 4 else 0.0)
+        while process_time() < until:
+            pass
+        step()
+
+    runner.first(FIRST)
+    runner.workload = replace(runner.workload, step=spins_on_new_inputs)
+    return runner.fresh(FreshRequest("before", (7, 8, 7, 9, 7, 7, 10), 3, seconds))
+
+
+def test_ranks_tell_the_cpu_time_of_their_single_iterations_as_well():
+    """One iteration that is not timed, three on known inputs and three on new ones."""
+    reply = single_iterations(2, 0.0)
+    assert {name: len(seconds) for name, seconds in reply.spent.items()} == {"fresh": 3, "again": 3}
+    assert max(reply.spent["again"]) < 0.004 <= min(reply.spent["fresh"])
+    assert single_iterations(1, 10.0).spent == {}

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from aiperf.launch.wide import varied_fault
 from aiperf.protocol.claims import VariedAnswer
+from aiperf.protocol.messages import Check, WideReply
 from aiperf.worker.audit import Auditor
 from aiperf.workloads.contract import Work, Workload
 
@@ -117,3 +119,83 @@ def test_the_answer_holds_numbers_of_real_outputs_and_digests_of_others():
     answer = auditor.varied(7, step)
     assert (set(answer.values), set(answer.digests), answer.varied) == ({"real"}, {"whole"}, ("keys",))
     assert sorted(answer.values["real"]) == sorted(map(float, KEYS))
+
+
+def checker(x, judge, **fields):
+    """A workload that says whether all numbers are good, which audits have seen."""
+    fine = np.ones(1, bool)
+
+    def step():
+        fine[0] = judge(x)
+
+    given = Workload(step, Work(), outputs=lambda: {"fine": fine}, inputs=lambda: {"x": x}, **fields)
+    auditor = Auditor(given, keep_bytes=1 << 20)
+
+    def timed(before, after):
+        before()
+        step()
+        after()
+        return 0.0
+
+    for seed in (5, 6):
+        auditor.run(seed, timed, want_reference=False)
+    return auditor, step
+
+
+def numbers(kind="float32"):
+    return np.random.default_rng(3).standard_normal(N).astype(kind)
+
+
+def within(x):
+    return bool((abs(x) < 1000).all())
+
+
+@pytest.mark.parametrize("kind", ["float64", "float32", "float16"])
+def test_where_no_audit_moved_an_output_inputs_get_values_beyond_every_bound_and_come_back(kind):
+    x = numbers(kind)
+    auditor, step = checker(x, within)
+    assert auditor.coverage.unmoved == ("fine",)
+    answer = auditor.varied(7, step)
+    assert (answer.varied, answer.extreme) == (("x",), True)
+    assert abs(x).max() < 8
+    assert auditor.coverage.unmoved == (), "it does depend on its inputs"
+    met = []
+    auditor.varied(7, lambda: met.append(x.copy()))
+    assert met == [], "once the output has moved nothing is left to ask"
+
+
+def answers(*judges, **fields):
+    return [
+        WideReply(other=auditor.varied(7, step)) for auditor, step in (checker(numbers(), j, **fields) for j in judges)
+    ]
+
+
+def accused(*judges, check=None, **fields):
+    base, other = answers(*judges, **fields)
+    return varied_fault([base], [other], check or Check("bitwise"), names=("before", "after"))
+
+
+def test_a_checker_that_checks_nothing_is_told_from_one_that_does_by_extreme_values():
+    what = "fine differs from before's when x had extreme values, although it was the same in every audit, in its bytes"
+    assert accused(within, lambda x: True).startswith(f"after: {what}; ")
+    assert accused(lambda x: True, within).startswith(f"after: {what}; ")
+
+
+def test_extreme_values_accuse_no_checkers_that_agree():
+    assert accused(within, lambda x: bool(x.min() > -1000 and x.max() < 1000)) == ""
+    finite = accused(lambda x: bool(np.isfinite(x).all()), lambda x: bool(np.isfinite(np.square(x).sum())))
+    assert finite == "", "squares of extreme values are finite"
+    assert accused(within, lambda x: True, fixed_inputs="all of them are good") == ""
+
+
+def test_an_output_that_nothing_moves_stays_one_that_no_audit_has_shown_to_be_computed():
+    auditor, step = checker(numbers(), lambda x: True)
+    assert auditor.varied(7, step).extreme
+    assert auditor.coverage.unmoved == ("fine",)
+
+
+def test_where_an_output_moves_with_its_inputs_no_extreme_values_are_drawn():
+    auditor, step = checker(numbers(), lambda x: x[0] > 0)
+    moved = {s.claims.outputs["fine"].digest for s in auditor.snapshots}
+    assert len(moved) == 2, "one of the two audits drew a first number above zero"
+    assert auditor.varied(7, step) == VariedAnswer()

@@ -18,7 +18,17 @@ from aiperf.workloads.contract import Context, Work, Workload
 def activate(
     context: Context,
     *,
-    case: Literal["decoy", "factor", "sorted_keys", "sum_of_keys", "checker", "quarter_mean", "born_layer"],
+    case: Literal[
+        "decoy",
+        "factor",
+        "sorted_keys",
+        "sum_of_keys",
+        "checker",
+        "quarter_mean",
+        "born_layer",
+        "bounds",
+        "four_means",
+    ],
     cheat: bool = False,
     items: int = 65536,
 ) -> Workload:
@@ -96,6 +106,30 @@ def _quarter_mean(context: Context, items: int, cheat: bool) -> Workload:
     return Workload(step, Work(items=items), outputs=lambda: {"out": out}, inputs=lambda: {"x": x})
 
 
+def _bounds(context: Context, items: int, other: bool) -> Workload:
+    """Honest: the checker, or one that looks at the smallest and the largest number."""
+    x, out = vector(context, items)[0], np.empty(1, bool)
+
+    def step() -> None:
+        if other:
+            out[0] = x.min() > -1e6 and x.max() < 1e6
+        else:
+            out[0] = np.isfinite(x).all() and (np.abs(x) < 1e6).all()
+
+    return Workload(step, Work(items=items), outputs=lambda: {"out": out}, inputs=lambda: {"x": x})
+
+
+def _four_means(context: Context, items: int, other: bool) -> Workload:
+    """Honest: the mean of all numbers, or that of the means of four quarters of them."""
+    x, out = vector(context, items)[0].astype(np.float32), np.empty(1, np.float16)
+
+    def step() -> None:
+        parts = [x[start::4] for start in range(4)] if other else [x]
+        out[0] = np.mean([np.square(np.tanh(part)).mean() for part in parts])
+
+    return Workload(step, Work(items=items), outputs=lambda: {"out": out}, inputs=lambda: {"x": x})
+
+
 def _born_layer(context: Context, items: int, cheat: bool) -> Workload:
     """A layer with the weights that it is born with, ones and zeros, which are not named as inputs."""
     rows = vector(context, items)[0].astype(np.float32).reshape(-1, 256)
@@ -119,4 +153,6 @@ _CASES: dict[str, Callable[[Context, int, bool], Workload]] = {
     "checker": _checker,
     "quarter_mean": _quarter_mean,
     "born_layer": _born_layer,
+    "bounds": _bounds,
+    "four_means": _four_means,
 }
