@@ -32,7 +32,6 @@ LONGEST = (
     "cli/test_cli_profile.py",
     "workloads/test_workloads_compile_process.py",
     "launch/test_launch_evidence.py",
-    "workloads/test_workloads_cuda_pairs.py",
     "recipes/test_recipes_survey.py",
     "workloads/test_workloads_serve_foreign_client.py",
     "api/test_api_pytest_plugin.py",

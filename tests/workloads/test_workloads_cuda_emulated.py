@@ -13,6 +13,7 @@ import pytest
 
 from aiperf.workloads.cuda import workload as cuda
 
+pytestmark = pytest.mark.long  # another's compiler
 KERNELS = Path(cuda.__file__).parent / "kernels"
 EMULATION = Path(__file__).with_name("cuda_emulation.h")
 _PTX = re.compile(r"// ptx: begin\n.*?// ptx: end\n", re.DOTALL)

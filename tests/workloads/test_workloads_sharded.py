@@ -14,6 +14,7 @@ from aiperf.workloads.parallel import sharded
 from aiperf.workloads.parallel import workload as parallel
 from aiperf.workloads.shared import models
 
+pytestmark = pytest.mark.long  # another's compiler
 _TINY = {"workload": "parallel.sharded", "model": "tiny", "batch": 2, "seq": 4}
 _HOW = ("eager", "compiled_blocks", "traced")
 
