@@ -120,12 +120,17 @@ def _said(what: str, names: Sequence[str]) -> list[str]:
 
 
 def make_plan(
-    scenarios: Iterable[Scenario], host: HostFacts, settings: Settings, *, only: Mapping[str, str] | None = None
+    scenarios: Iterable[Scenario],
+    host: HostFacts,
+    settings: Settings,
+    *,
+    only: Mapping[str, str] | None = None,
+    ids: Mapping[str, Sequence[str]] | None = None,
 ) -> Plan:
     """Expand every scenario for this host and part what can run from what must be skipped.
 
-    ``only`` keeps the cases with these axis values, as ``narrow`` does. Raises UserError for axes that no scenario has,
-    and when two scenarios share a name.
+    ``only`` keeps the cases with these axis values, as ``narrow`` does; ``ids`` those of a scenario that have one of
+    these ids. Raises UserError for axes and ids that no scenario has, and when two scenarios share a name.
     """
     scenarios = list(scenarios)
     narrowed = narrow(scenarios, host, only or {})
@@ -138,7 +143,8 @@ def make_plan(
             raise usage(what, "Rename one: runs are stored under that name.")
         if scenario.name not in narrowed.values:
             continue
-        for case in host_cases(scenario, host, only=narrowed.values[scenario.name]):
+        expanded = host_cases(scenario, host, only=narrowed.values[scenario.name])
+        for case in _named_cases(scenario.name, expanded, (ids or {}).get(scenario.name, ())):
             needs = with_imports(case, host)
             found = unmet(
                 needs,
@@ -154,6 +160,18 @@ def make_plan(
             else:
                 cases.append(case)
     return Plan(tuple(cases), tuple(skips), narrowed.notes)
+
+
+def _named_cases(scenario: str, cases: Sequence[Case], ids: Sequence[str]) -> Sequence[Case]:
+    """The cases with these ids, or all without any. Raises UserError for an id that none of them has."""
+    known = [case.id for case in cases]
+    if faults := [
+        Fault("", f'{scenario} has no case "{one}".', nearest(one, known) or f"Its cases: {allowed(known)}.")
+        for one in ids
+        if one not in known
+    ]:
+        raise UserError(faults)
+    return [case for case in cases if case.id in ids] if ids else cases
 
 
 def host_cases(scenario: Scenario, host: HostFacts, *, only: Mapping[str, str] | None = None) -> list[Case]:

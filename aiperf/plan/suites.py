@@ -20,7 +20,7 @@ from aiperf.plan.cited import citing
 from aiperf.plan.plan import Plan, host_cases, make_plan, narrow
 from aiperf.records import Case
 from aiperf.scenario.document import KeyPath, read_document
-from aiperf.scenario.find import Listing, find_scenarios, list_scenarios
+from aiperf.scenario.find import Listing, find_scenarios, list_scenarios, split_cases
 from aiperf.scenario.keys import KeyReader
 from aiperf.scenario.load import load_scenario, load_scenarios
 from aiperf.scenario.model import Scenario
@@ -45,7 +45,7 @@ class Suite:
     name: str
     title: str
     scenarios: tuple[str, ...] = ()
-    """Names, tags, paths and patterns; paths are taken from the file's folder."""
+    """Names, ids of cases, tags, paths and patterns; paths are taken from the file's folder."""
     book: tuple[str, ...] = ()
     """Rows of the book, or chapters that stand for all of theirs: every scenario that cites one."""
     lanes: tuple[str, ...] = ()
@@ -93,7 +93,7 @@ def members(suite: Suite, *, entries: Sequence[Listing] | None = None) -> list[P
     Raises UserError for a selector that finds nothing.
     """
     entries = list_scenarios() if entries is None else entries
-    paths = dict.fromkeys(find_scenarios(suite.scenarios)) if suite.scenarios else {}
+    paths = dict.fromkeys(find_scenarios(split_cases(suite.scenarios)[0])) if suite.scenarios else {}
     named = (*citing(entries, suite.book), *_in_lanes(entries, suite.lanes))
     paths |= dict.fromkeys(
         e.path.resolve() for e in (citing(named, _of_weight(suite.weight)) if suite.weight else named)
@@ -113,7 +113,7 @@ def plan_suite(suite: Suite, host: HostFacts, settings: Settings, *, only: Mappi
         if scenario.name not in narrowed.values:
             continue
         kept = {**suite.only.get(scenario.name, {}), **narrowed.values[scenario.name]}
-        whole = make_plan([scenario], host, settings, only=kept)
+        whole = make_plan([scenario], host, settings, only=kept, ids=split_cases(suite.scenarios)[1])
         plans.append(_first(whole, host_cases(scenario, host, only=kept)) if suite.cases == FIRST else whole)
     return Plan(tuple(c for p in plans for c in p.cases), tuple(s for p in plans for s in p.skips), narrowed.notes)
 
@@ -152,7 +152,8 @@ def plan_selected(
     if not selectors:
         advice = "Name scenarios, tags or files, or a suite: --suite cpu."
         raise usage("no scenario given.", advice)
-    return make_plan(load_scenarios(find_scenarios(selectors)), host, settings, only=only)
+    plain, ids = split_cases(selectors)
+    return make_plan(load_scenarios(find_scenarios(plain)), host, settings, only=only, ids=ids)
 
 
 def _of_chapter(chapter: str) -> Suite:

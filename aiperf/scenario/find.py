@@ -74,6 +74,22 @@ def find_scenarios(selectors: Iterable[str], *, folders: Sequence[Path] | None =
     return _without_clashes([path for paths in matches.values() for path in paths], faults=nothing)
 
 
+def split_cases(selectors: Iterable[str]) -> tuple[list[str], dict[str, list[str]]]:
+    """(the selectors, with the scenario in place of each case's id, ``copy[size=1MiB]``, as tables print it; scenario
+    -> these ids). A scenario that is also named without one is kept whole."""
+    plain: list[str] = []
+    ids: dict[str, list[str]] = {}
+    for selector in selectors:
+        name, _, point = selector.partition("[")
+        if "=" in point and point.endswith("]") and "/" not in name and not any(c in name for c in "*?"):
+            ids.setdefault(name, []).append(selector)
+            plain.append(name)
+        else:
+            plain.append(selector)
+    whole = {name for name in plain if plain.count(name) > len(ids.get(name, ()))}
+    return plain, {name: found for name, found in ids.items() if name not in whole}
+
+
 def find_subject(name: str, *, workloads: Collection[str], folders: Sequence[Path] | None = None) -> list[Path]:
     """Scenario files that ``name`` selects; none where it is one of the ``workloads`` instead.
 

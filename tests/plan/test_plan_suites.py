@@ -206,3 +206,40 @@ def test_a_command_names_scenarios_or_a_suite_and_not_both_or_neither(two_scenar
     for selectors, named in ((["one"], suite), ([], None)):
         with pytest.raises(UserError):
             plan_selected(selectors, named, make_host(), Settings())
+
+
+def test_a_case_is_named_as_tables_print_it_on_the_command_line_and_in_a_suite(suite_file) -> None:
+    one, other = "two-kernels-vs-fused[op=add_scale]", "same-vs-same"
+    settings = Settings(precision=load_precision("quick"))
+
+    def planned(selectors, suite=None):
+        plan = plan_selected(selectors, suite, make_host(), settings)
+        return {case.id for case in plan.cases} | {skip.case.id for skip in plan.skips}
+
+    every = planned(["two-kernels-vs-fused"])
+    assert one in every
+    assert len(every) > 2
+    assert planned([one, other]) == planned([other]) | {one}
+    assert planned([one, "two-kernels-vs-fused[op=relu_abs]"]) == {one, "two-kernels-vs-fused[op=relu_abs]"}
+    assert planned([one, "two-kernels-vs-fused"]) == every
+    suite = load_suite(suite_file(f'title: t\nscenarios: ["{one}", {other}]\n'))
+    assert planned([], suite) == planned([other]) | {one}
+
+
+@pytest.mark.parametrize(
+    ("typed", "what", "hint"),
+    [
+        (
+            "two-kernels-vs-fused[op=relu]",
+            'two-kernels-vs-fused has no case "two-kernels-vs-fused[op=relu]".',
+            "relu_abs]",
+        ),
+        ("two-kernel-vs-fused[op=relu]", '"two-kernel-vs-fused" is not a scenario, tag, file or folder.', "kernels"),
+    ],
+)
+def test_a_case_that_there_is_not_is_told_with_the_nearest(typed, what, hint) -> None:
+    with pytest.raises(UserError) as caught:
+        plan_selected([typed], None, make_host(), Settings(precision=load_precision("quick")))
+    [fault] = caught.value.faults
+    assert fault.what == what
+    assert hint in fault.hint
