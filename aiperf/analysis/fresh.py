@@ -108,7 +108,7 @@ def _singles(pair: Pair, side: str) -> tuple[Sequence[float], Sequence[float]]:
 
 
 def _cpu(pair: Pair, side: str) -> tuple[Sequence[float], Sequence[float]]:
-    """CPU time of the same, which ranks on a busy host wait for each other without."""
+    """CPU time of the same iterations; it does not include the time in which ranks wait for each other."""
     run = side_run(pair, side)
     return (run.fresh_cpu_s, run.again_cpu_s) if run else ((), ())
 

@@ -55,7 +55,7 @@ def varied_fault(base: Sequence[WideReply], other: Sequence[WideReply], check: C
             inputs = " and ".join(ours.varied)
             what = f"when {inputs}, the same in every audit, had other values"
             if ours.extreme:
-                what = f"when {inputs} had extreme values, although it was the same in every audit"
+                what = f"when {inputs} had extreme values (in the audits this output never changed)"
             return f"{names[1]}: {name} differs from {names[0]}'s {what}, {fault}; {_REMEDY}"
     return ""
 

@@ -108,12 +108,12 @@ def plan_suite(suite: Suite, host: HostFacts, settings: Settings, *, only: Mappi
     if unknown := [name for name in suite.only if name not in {s.name for s in loaded}]:
         raise usage(f"suite {suite.name}: only names {unknown[0]}, which is not in it.", "Take it out, or add it.")
     narrowed = narrow(loaded, host, only or {})
-    plans = []
+    plans, ids = [], split_cases(suite.scenarios)[1]
     for scenario in loaded:
         if scenario.name not in narrowed.values:
             continue
         kept = {**suite.only.get(scenario.name, {}), **narrowed.values[scenario.name]}
-        whole = make_plan([scenario], host, settings, only=kept, ids=split_cases(suite.scenarios)[1])
+        whole = make_plan([scenario], host, settings, only=kept, ids=ids)
         plans.append(_first(whole, host_cases(scenario, host, only=kept)) if suite.cases == FIRST else whole)
     return Plan(tuple(c for p in plans for c in p.cases), tuple(s for p in plans for s in p.skips), narrowed.notes)
 

@@ -76,8 +76,9 @@ def _beside_torch(cuda: Any) -> int:
     held = int(cupy.get_default_memory_pool().total_bytes())
     if cuda.get_allocator_backend() != "cudaMallocAsync":  # which takes from the same pool
         runtime = cupy.cuda.runtime
-        pool = runtime.deviceGetDefaultMemPool(cuda.current_device())
-        held += int(runtime.memPoolGetAttribute(pool, _RESERVED_HIGH))
+        with suppress(runtime.CUDARuntimeError):  # a device without such pools
+            pool = runtime.deviceGetDefaultMemPool(cuda.current_device())
+            held += int(runtime.memPoolGetAttribute(pool, _RESERVED_HIGH))
     return held
 
 

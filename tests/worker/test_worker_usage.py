@@ -54,6 +54,7 @@ def test_a_peak_of_gpu_memory_counts_what_torch_does_not_know_of(
         get_allocator_backend=lambda: backend, current_device=lambda: 1,
     )  # fmt: skip
     runtime = SimpleNamespace(
+        CUDARuntimeError=RuntimeError,
         deviceGetDefaultMemPool=lambda device: f"pool of {device}",
         memPoolGetAttribute=lambda pool, number: {("pool of 1", 6): 300}[pool, number],
     )

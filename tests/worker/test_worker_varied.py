@@ -176,7 +176,9 @@ def accused(*judges, check=None, **fields):
 
 
 def test_a_checker_that_checks_nothing_is_told_from_one_that_does_by_extreme_values():
-    what = "fine differs from before's when x had extreme values, although it was the same in every audit, in its bytes"
+    what = (
+        "fine differs from before's when x had extreme values (in the audits this output never changed), in its bytes"
+    )
     assert accused(within, lambda x: True).startswith(f"after: {what}; ")
     assert accused(lambda x: True, within).startswith(f"after: {what}; ")
 

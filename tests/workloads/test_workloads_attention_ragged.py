@@ -32,7 +32,7 @@ def test_parts_of_so_many_keys_are_alike_but_for_the_last_of_each_sequence() -> 
         ({"lengths": [5, 0]}, "1 or more"),
         ({"lengths": []}, "1 or more"),
         ({"heads": 5}, "multiple of kv_heads"),
-        ({"head_dim": 24}, "another power of 2"),
+        ({"head_dim": 24}, "must be a power of 2, at least 16"),
         ({"part_keys": 64}, "either splits or part_keys"),
         ({"splits": 0}, "either splits or part_keys"),
         ({"splits": 0, "part_keys": 65}, "multiple of block_kv"),

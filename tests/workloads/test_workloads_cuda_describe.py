@@ -105,9 +105,17 @@ def test_a_texture_brings_the_picture_that_it_is_of() -> None:
 @pytest.mark.parametrize(
     ("picture", "seen", "message"),
     [
-        ({"shape": "10, 100"}, {"role": "texture"}, "of must name an input of float32, which nothing is not"),
-        ({"shape": "10, 100", "role": "scratch"}, {"role": "texture", "of": "picture"}, "which picture is not"),
-        ({"shape": "10, 100", "dtype": "float64"}, {"role": "texture", "of": "picture"}, "which picture is not"),
+        ({"shape": "10, 100"}, {"role": "texture"}, 'of is ""; it must name a float32 input'),
+        (
+            {"shape": "10, 100", "role": "scratch"},
+            {"role": "texture", "of": "picture"},
+            'of is "picture"; it must name a float32 input',
+        ),
+        (
+            {"shape": "10, 100", "dtype": "float64"},
+            {"role": "texture", "of": "picture"},
+            'of is "picture"; it must name a float32 input',
+        ),
         ({}, {"role": "texture", "of": "picture"}, "picture has 1 dimensions; a texture here has 2"),
         ({"linear": 1}, {"role": "texture", "of": "picture"}, "of and linear are for role texture"),
     ],

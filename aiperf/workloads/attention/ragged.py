@@ -226,9 +226,9 @@ def _check(asked: SimpleNamespace) -> None:
     if asked.heads % asked.kv_heads:
         raise ValueError(f"heads is {asked.heads}; it must be a multiple of kv_heads, which is {asked.kv_heads}")
     if min(head_dim, block_kv) < 16 or head_dim & (head_dim - 1) or block_kv & (block_kv - 1):
-        raise ValueError(f"head_dim and block_kv are {head_dim} and {block_kv}; each must be 16 or another power of 2")
+        raise ValueError(f"head_dim and block_kv are {head_dim} and {block_kv}; each must be a power of 2, at least 16")
     if (asked.splits > 0) == (asked.part_keys > 0) or asked.part_keys % block_kv:
-        raise ValueError("write either splits or part_keys, which is a multiple of block_kv")
+        raise ValueError("write either splits or part_keys; part_keys must be a multiple of block_kv")
 
 
 def ragged(

@@ -126,7 +126,11 @@ class _Cascade:
             if not (found := same_tokens(truth, held)).passed:
                 return Outcome(False, f"request {number}: {found.detail}")
         other = float((before["tokens"] != after["tokens"]).any(axis=1)[of_small].mean()) if of_small.any() else 0.0
-        return Outcome(True, f"{of_small.mean():.0%} answered by the small model, {other:.0%} of them otherwise", other)
+        return Outcome(
+            True,
+            f"{of_small.mean():.0%} answered by the small model, {other:.0%} of those differ from the large model's",
+            other,
+        )
 
     def _seen(self, text: Any, answer: Any) -> dict[str, Any]:
         """The small model's tokens and margins of a prompt by passes over the whole text, with ``answer`` before it."""
@@ -153,8 +157,8 @@ def answer(
     on a CPU by one thread.
 
     ``route: large``: the large model gives all of them. ``cascade``: the small one answers first, and where the mean
-    margin of its choices is below a threshold, the large one answers after all. The threshold is the one that, of the
-    prompts of set-up, ``small_share`` reach; other prompts meet the same. Each answer is tagged with who gave it.
+    margin of its choices is below a threshold, the large one answers after all. The threshold is set so that
+    ``small_share`` of the set-up's prompts reach it; redrawn prompts use the same threshold. Each answer is tagged with who gave it.
     Lengths of prompts are at even steps of the logarithm.
 
     cost: FLOPs of all who tried, over those of the large model for every request. Items: requests (book, chapter 16).

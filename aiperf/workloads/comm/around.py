@@ -102,7 +102,7 @@ def tensor_parallel(
         raise ValueError(f"{tokens} tokens and {hidden} hidden units must both be multiples of {ranks} ranks")
     joined = join(context, backend)
     if how == "pipelined" and joined != "nccl":
-        raise SkipSide("how: pipelined copies between the memories of GPUs")
+        raise SkipSide("how: pipelined needs GPUs and backend nccl")
     kind, units = getattr(torch, dtype), hidden // ranks
     own = empty(context, (tokens // ranks, width), kind)
     redraw = partial(fill, own, f"tokens-{rank}")

@@ -51,7 +51,7 @@ def registered(context: Context, shape: Sequence[int], *, symmetric: bool = Fals
     ends the registration, which must come before the group's end). ``symmetric`` registers the pool as a symmetric
     window. Raises SkipSide where NCCL is too old for one."""
     if symmetric and torch.cuda.nccl.version() < _WINDOWS:
-        raise SkipSide("symmetric windows came with NCCL 2.27, and this torch has an older one")
+        raise SkipSide("memory: symmetric needs NCCL 2.27 or newer; this torch has an older one")
     device = torch.device(context.device)
     backend: Any = dist.distributed_c10d._get_default_group()._get_backend(device)
     pool = torch.cuda.MemPool(backend.mem_allocator)

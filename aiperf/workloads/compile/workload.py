@@ -308,7 +308,7 @@ def xla(
     if min(lengths, default=0) < 1 or iterations < 1:
         raise ValueError("lengths and iterations must be 1 or more")
     if context.on_gpu:
-        raise SkipSide("compile.xla is of a CPU, and this side runs on a GPU")
+        raise SkipSide("compile.xla runs only on a CPU, and this side is on a GPU")
     subject = subjects.build(
         "elementwise_mlp", variant="plain", lengths=lengths, layers=1, device=context.device, seed=context.seed
     )

@@ -241,7 +241,7 @@ def _check_whole(described: Description) -> None:
     for name, spec in described.arrays.items():
         source = described.arrays.get(spec.of)
         if spec.role == "texture" and (source is None or (source.role, source.dtype) != ("input", "float32")):
-            raise ValueError(f"array {name}: of must name an input of float32, which {spec.of or 'nothing'} is not")
+            raise ValueError(f'array {name}: of is "{spec.of}"; it must name a float32 input')
         if source and len(source.shape) != 2:
             raise ValueError(f"array {name}: {spec.of} has {len(source.shape)} dimensions; a texture here has 2")
     for name in (*described.clear, *described.reference):

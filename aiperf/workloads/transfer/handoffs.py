@@ -30,7 +30,7 @@ def handoffs(
     rounds: int = 32,
     by: Literal["host", "events", "signal"] = "host",
 ) -> Workload:
-    """The second GPU makes ``rounds`` payloads of ``size`` bytes, each other words than the last; the first adds each
+    """The second GPU makes ``rounds`` payloads of ``size`` bytes, each with different words; the first adds each
     to five times its total.
 
     ``host``: a kernel makes a payload, the host waits for it, orders a direct copy, waits for that, and launches the
