@@ -158,8 +158,8 @@ def answer(
 
     ``route: large``: the large model gives all of them. ``cascade``: the small one answers first, and where the mean
     margin of its choices is below a threshold, the large one answers after all. The threshold is set so that
-    ``small_share`` of the set-up's prompts reach it; redrawn prompts use the same threshold. Each answer is tagged with who gave it.
-    Lengths of prompts are at even steps of the logarithm.
+    ``small_share`` of the set-up's prompts reach it; redrawn prompts use the same threshold. Each answer is tagged with
+    who gave it. Lengths of prompts are at even steps of the logarithm.
 
     cost: FLOPs of all who tried, over those of the large model for every request. Items: requests (book, chapter 16).
     """
