@@ -66,6 +66,12 @@ def test_a_peak_of_gpu_memory_counts_what_torch_does_not_know_of(
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     assert gpu_peak() == counted
 
+    def lacking(device: int) -> str:
+        raise RuntimeError(f"GPU {device} has no memory pools")
+
+    runtime.deviceGetDefaultMemPool = lacking
+    assert gpu_peak() == 1050
+
 
 def test_an_average_allocation_of_gpu_memory_outlives_a_peak_that_was_reset(monkeypatch: pytest.MonkeyPatch) -> None:
     stats = {"reserved_bytes.all.allocated": 5000, "num_device_alloc": 10}

@@ -26,6 +26,7 @@ def test_transport_algorithm_protocol_and_channels_are_named() -> None:
     )
     facts = {"nccl_algorithm": "symmetric AllReduce_RSxLD_AGxST", "nccl_channels": 32}
     assert read(kernel, {}) == facts
+    assert read(f"{kernel.replace('32', '6')}\n{kernel}", {}) == facts
     assert read("", {"NCCL_ALGO": "Ring"}) == {}
 
 
