@@ -20,8 +20,8 @@ _ROUNDING = 1e-6
 """Of the mean: a smaller deviation is that of a constant, whose mean was rounded."""
 _DIGITS = 3
 """Of the moments that are kept."""
-_WIDER = {"float64": 256.0, "float16": 8.0}
-_ELSE_WIDER, _SHIFT = 32.0, 4.0
+_WIDER = {"float64": 384.0, "float16": 12.0}
+_ELSE_WIDER, _SHIFT = 48.0, 4.0
 """A wide draw has so many times the standard deviation, by the range of the type, and its mean lies so many of the
 usual ones further up: values that an answer which is right only for the usual ones, like a softmax without its maximum,
 does not survive. Only a part of an array gets them, so that an answer which reads another part shows as well."""
