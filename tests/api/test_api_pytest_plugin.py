@@ -9,7 +9,8 @@ import tomllib
 from importlib.metadata import entry_points
 from pathlib import Path
 
-import numpy  # noqa: F401 - as below
+import duckdb  # noqa: F401 - as below
+import numpy  # noqa: F401
 import pytest
 from api_made import FUNCTIONS, PRECISION
 
