@@ -106,6 +106,13 @@ def test_a_call_that_is_longer_in_some_pairs_only_is_not_noted(phase):
     assert [n.values["phase"] for n in phase_notes(pairs_of(FAST, **{phase: always}), make_case())] == [phase]
 
 
+@pytest.mark.parametrize(("pairs", "noted"), [(3, 0), (4, 1)])
+def test_of_three_pairs_calls_that_happen_once_say_nothing(pairs, noted):
+    """Seen of two equal functions on a busy host: 7.3, 4.8 and 1.4 ms against 0.66 ms each time."""
+    calls = {"before": (0.66e-3,) * 6, "after": (7.27e-3, 4.78e-3, 1.38e-3, 4.3e-3, 4.3e-3, 4.3e-3)}
+    assert len(list(phase_notes(pairs_of(FAST, outputs=calls)[:pairs], make_case()))) == noted
+
+
 def test_one_set_up_of_both_sides_has_to_take_twice_as_long_for_one_of_them():
     sides = tuple(Side(name, workload=f"/w.py:{name}", setup="/w.py:make") for name in ("before", "after"))
     calls = {"before": 1e-3, "after": 1.8e-3}

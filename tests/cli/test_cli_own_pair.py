@@ -59,7 +59,7 @@ def pair(user: User, after: str, *lines: str) -> str:
 
 def test_three_lines_compare_two_plain_functions_by_value_and_strict_mode_finds_nothing_open(user):
     done = user.runs(pair(user, "comprehension"), "--strict")
-    assert done.code == 0, done
+    assert done.code == 0, done.out
     assert "not verified" not in done.out
     record = user.record("own")
     assert {c["passed"] for p in record["pairs"] for c in p["checks"]} == {True}
