@@ -289,6 +289,10 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
     "nothing_returned": lambda v: (
         f"{'neither' if len(v['sides']) == 2 else 'no'} side returned anything, so equal work was not checked"
     ),
+    "nothing_printed": lambda v: (
+        f"{'neither' if len(v['sides']) == 2 else 'no'} program printed anything, so equal work was not "
+        f"checked{_because(v)}"
+    ),
     "inputs_undeclared": lambda v: (
         f"the inputs of {_and(v)} have no names, so every audit used those of the rounds{_because(v)}"
     ),

@@ -47,6 +47,8 @@ def unverified_notes(pairs: Sequence[Pair], case: Case) -> tuple[Note, ...]:
     sides = [side.name for side in case.sides]
     if sides == [side for side in sides if _returns_nothing(valid(pairs), side)]:
         found["nothing_returned", "", ()] = sides
+    if case.is_command and all(_prints_nothing(valid(pairs), side) for side in sides[1:]):
+        found["nothing_printed", case.check.reason, ()] = sides
     for side in sides:
         for code, reason, inputs in _of_side(valid(pairs), side, case.measure.metric):
             found.setdefault((code, reason, inputs), []).append(side)
@@ -115,6 +117,12 @@ def _returns_nothing(pairs: Sequence[Pair], side: str) -> bool:
     runs = [run for pair in pairs if (run := side_run(pair, side)) is not None]
     known = [run.facts["returns"] for run in runs if "returns" in run.facts]
     return bool(known) and all(returned is None for returned in known)
+
+
+def _prints_nothing(pairs: Sequence[Pair], side: str) -> bool:
+    """Whether a program and the base side's printed nothing where they were looked at: nothing else of them is."""
+    runs = [run for pair in pairs if (run := side_run(pair, side)) is not None]
+    return bool(runs) and all(run.facts.get("prints") == "nothing" for run in runs)
 
 
 def _note(code: Any, reason: str, inputs: tuple[str, ...], sides: list[str]) -> Note:

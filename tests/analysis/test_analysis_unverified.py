@@ -8,9 +8,9 @@ from analysis_maker import SETTINGS, make_case, make_pair, make_pairs, make_run
 from aiperf.analysis.notes import note_sentence
 from aiperf.analysis.outside import phase_notes
 from aiperf.analysis.recompute import conclude, recompute
-from aiperf.analysis.unverified import DOUBTS, doubted, doubts, tolerance_notes, unexplained, unverified_notes
+from aiperf.analysis.unverified import DOUBTS, doubted, doubts, refused, tolerance_notes, unexplained, unverified_notes
 from aiperf.protocol.messages import Check
-from aiperf.records import CaseRecord, CheckResult, Coverage, Incident, Latencies, Note, Pair, PhaseTime
+from aiperf.records import CaseRecord, CheckResult, Coverage, Incident, Latencies, Note, Pair, PhaseTime, Side
 
 SIDES = ("before", "after")
 D = [0.051, 0.043, 0.060, 0.048, 0.055, 0.039]
@@ -83,6 +83,25 @@ def test_functions_that_return_nothing_agree_without_being_checked():
     # One that returns something is compared with the other; without a check no side is asked.
     others = ((nothing, something), (something, something), ({}, {}), (nothing, {}))
     assert [returning(*each) for each in others] == [[]] * 4
+
+
+def printing(relation, *, reason="", kind="none"):
+    """Notes on three pairs of programs of which the second's output relates so to the first one's."""
+    runs = [make_run("before"), replace(make_run("after"), facts={"prints": relation} if relation else {})]
+    sides = tuple(Side(name, command=(f"/bin/{name}",)) for name in ("before", "after"))
+    case = replace(make_case(), sides=sides, check=Check(kind, reason=reason))
+    return list(unverified_notes(make_pairs(D[:3], runs=runs), case))
+
+
+def test_programs_that_print_nothing_agree_without_being_checked():
+    (note,) = printing("nothing")
+    assert note == Note("nothing_printed", {"sides": ["before", "after"], "reason": ""})
+    assert note_sentence(note) == "neither program printed anything, so equal work was not checked"
+    # A program that prints "done" is checked no more than one that prints nothing: strict mode takes both.
+    assert refused([note], sides=("before", "after"), metric="time") is None
+    (explained,) = printing("nothing", reason="they write files")
+    assert note_sentence(explained).endswith("equal work was not checked (they write files)")
+    assert [printing(other) for other in ("same", "otherwise", "varies", "unseen", "")] == [[]] * 5
 
 
 FIXED = Coverage(fixed=("ids",))
