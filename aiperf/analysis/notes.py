@@ -188,6 +188,10 @@ _REMEDIES = {
         'fixed_inputs="..."'
     ),
     "outputs_unpoisoned": 'say why not with kept_outputs="..." in the Workload',
+    "outputs_unmoved": (
+        "return what depends on the inputs, name every input with inputs=lambda: {...}, or say why not with "
+        'fixed_inputs="..." in the Workload'
+    ),
     "latencies_reported": 'say how they are taken with latency_source="..." in the Workload',
     "stragglers": "the program must stop every process it starts",
     "time_outside": f"move it into the step, where it is timed, {_SAY_WHY}",

@@ -19,7 +19,8 @@ from aiperf.analysis.scheduled import scheduling_notes
 from aiperf.records import Case, Coverage, Note, NoteCode, Pair
 
 UNVERIFIED = (
-    "nothing_returned", "inputs_undeclared", "inputs_fixed", "outputs_unpoisoned", "latencies_reported", "stragglers",
+    "nothing_returned", "inputs_undeclared", "inputs_fixed", "outputs_unpoisoned", "outputs_unmoved",
+    "latencies_reported", "stragglers",
 )  # fmt: skip
 """Codes of these notes."""
 DOUBTS: Mapping[str, tuple[str, ...]] = {
