@@ -190,7 +190,7 @@ _REMEDIES = {
     "outputs_unpoisoned": 'say why not with kept_outputs="..." in the Workload',
     "outputs_unmoved": (
         "return what depends on the inputs, name every input with inputs=lambda: {...}, or say why not with "
-        'fixed_inputs="..." in the Workload'
+        'fixed_inputs="..." in a Workload'
     ),
     "latencies_reported": 'say how they are taken with latency_source="..." in the Workload',
     "stragglers": "the program must stop every process it starts",
@@ -294,8 +294,8 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
         f"{'neither' if len(v['sides']) == 2 else 'no'} side returned anything, so equal work was not checked"
     ),
     "nothing_printed": lambda v: (
-        f"{'neither' if len(v['sides']) == 2 else 'no'} program printed anything, so equal work was not "
-        f"checked{_because(v)}"
+        f"{'neither' if len(v['sides']) == 2 else 'no'} program wrote anything to standard output, so equal work was "
+        f"not checked{_because(v)}"
     ),
     "inputs_undeclared": lambda v: (
         f"the inputs of {_and(v)} have no names, so every audit used those of the rounds{_because(v)}"

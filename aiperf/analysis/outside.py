@@ -26,9 +26,10 @@ FIRST_FLOOR_S, HALF = 10e-3, 0.5
 _DRAWING, _SELDOM = ("inputs", "redraw"), ("inputs", "redraw", "outputs")
 """Phases that both sides have where they have one, and phases of few calls: what one of these takes longer by chance,
 as where the host takes its CPU away for 4 ms, it does not in every pair."""
-FEWEST_CALLS = 4
-"""Pairs from which on anything is said of these: on a host with three times the work that its CPUs can do, ``outputs``
-of the one of two equal sides took 0.5 ms longer in 88 of 540 pairs, and in all three pairs of one case of 180."""
+FEWEST_OF_SELDOM = 4
+"""Fewest pairs for which anything is said of these. On a host with three times the work that its CPUs can do,
+``outputs`` of one of two equal sides took 0.5 ms longer in 88 of 540 pairs, and in all three pairs of one case of 180.
+"""
 NEAR_EMPTY_S = 20e-6
 """Steps shorter than this use most of their CPU time on what is around them."""
 LEAST_CPU_S = 0.1
@@ -85,8 +86,8 @@ def _one_setup(case: Case) -> bool:
 
 
 def _in_each(pairs: Sequence[Pair], phase: str, side: str, base: str) -> float:
-    """Seconds of a call that ``side`` takes longer than ``base`` in every pair; 0 of few pairs."""
-    if len(pairs) < FEWEST_CALLS:
+    """Seconds of a call that ``side`` takes longer than ``base`` in every pair; 0 if there are too few pairs."""
+    if len(pairs) < FEWEST_OF_SELDOM:
         return 0.0
     return min(_phase([pair], side, phase) - _phase([pair], base, phase) for pair in pairs)
 

@@ -121,7 +121,8 @@ def _returns_nothing(pairs: Sequence[Pair], side: str) -> bool:
 
 
 def _prints_nothing(pairs: Sequence[Pair], side: str) -> bool:
-    """Whether a program and the base side's printed nothing where they were looked at: nothing else of them is."""
+    """Whether neither this program nor the base side's printed anything in the runs that were looked at. Nothing else
+    of a program is compared."""
     runs = [run for pair in pairs if (run := side_run(pair, side)) is not None]
     return bool(runs) and all(run.facts.get("prints") == "nothing" for run in runs)
 

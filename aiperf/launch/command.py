@@ -213,7 +213,10 @@ def measure_command_pair(
         order=tuple(order),
         seed=seed,
         samples=tuple(sample_of(run) for run in runs),
-        runs=tuple(side_run(side, by_side[side.name], chosen, seed, energy.get(side.name)) for side in case.sides),
+        runs=tuple(
+            side_run(s, by_side[s.name], chosen, seed, energy.get(s.name), compared=case.check.kind == "bitwise")
+            for s in case.sides
+        ),
         checks=checks,
         # What is known to be wrong must not be lost with a pair that does not count.
         incidents=tuple(i for name, own in by_side.items() for i in incidents(name, own, held, voids=right)),

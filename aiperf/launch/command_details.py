@@ -70,8 +70,11 @@ def sample_of(run: Run) -> Sample:
     )
 
 
-def side_run(side: Side, runs: Sequence[Run], plan: CommandPlan, seed: int, energy: EnergyReading | None) -> SideRun:
-    """What a side reported besides its samples."""
+def side_run(
+    side: Side, runs: Sequence[Run], plan: CommandPlan, seed: int, energy: EnergyReading | None, *, compared: bool
+) -> SideRun:
+    """What a side reported besides its samples; ``compared``: what its runs printed was kept."""
+    silent = compared and not any(run.child.printed.size for run in runs)
     held_s = sum(run.held_s for run in runs) if plan.sliced else 0.0
     peaks = [run.ended.peak_bytes for run in runs if run.ended.peak_bytes is not None]
     pads = [pad_bytes(run_seed(seed, "measure", run.index)) for run in runs]
@@ -96,6 +99,7 @@ def side_run(side: Side, runs: Sequence[Run], plan: CommandPlan, seed: int, ener
             "stragglers": sum(run.child.stragglers for run in runs),
             "counted_by": "cgroup" if all(run.child.grouped for run in runs) else "wait4",
             **_trial_facts(side, plan),
+            **({"prints": "nothing"} if silent else {}),
             **commit_facts(side),
             **({"gpu": runs[0].gpu} if runs[0].gpu else {}),
         },

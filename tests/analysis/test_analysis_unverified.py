@@ -96,7 +96,7 @@ def printing(relation, *, reason="", kind="none"):
 def test_programs_that_print_nothing_agree_without_being_checked():
     (note,) = printing("nothing")
     assert note == Note("nothing_printed", {"sides": ["before", "after"], "reason": ""})
-    assert note_sentence(note) == "neither program printed anything, so equal work was not checked"
+    assert note_sentence(note) == "neither program wrote anything to standard output, so equal work was not checked"
     # A program that prints "done" is checked no more than one that prints nothing: strict mode takes both.
     assert refused([note], sides=("before", "after"), metric="time") is None
     (explained,) = printing("nothing", reason="they write files")

@@ -65,6 +65,14 @@ def test_a_side_gets_its_own_environment_and_other_output_is_wrong_output(user) 
     assert told.count("differs from byte 0") == 2  # as what was checked, and as the reason
 
 
+@pytest.mark.parametrize("option", [(), ("--same-output",)])
+def test_two_programs_that_print_nothing_are_noted(user, option) -> None:
+    done = user.types("ab", "true", "true", "--precision", "fast.yaml", *option)
+    assert done.code == 0, done.out
+    said = " ".join(user.types("show", "latest").out.split())
+    assert "neither program wrote anything to standard output, so equal work was not checked" in said
+
+
 def test_a_program_that_fails_is_a_failed_case_with_its_last_words(user) -> None:
     bad = f"{PYTHON} {shlex.quote('import sys; sys.exit(chr(110) + chr(111))')}"
     done = user.types("ab", "true", bad, "--precision", "fast.yaml")

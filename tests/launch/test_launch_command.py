@@ -239,6 +239,14 @@ def test_outputs_are_compared_when_asked() -> None:
     assert "byte 9" in other.checks[0].detail
     assert loose.checks[0].passed
     assert loose.checks[0].kind == "none"
+    assert [run.facts.get("prints") for run in (*same.runs, *loose.runs)] == [None] * 4
+
+
+def test_two_that_print_nothing_pass_the_comparison_and_are_said_to_print_nothing() -> None:
+    silent = measure(case(("true",), ("true",), kind="bitwise"), QUEUED)
+    assert isinstance(silent, Pair)
+    assert silent.checks[0].passed
+    assert [run.facts["prints"] for run in silent.runs] == ["nothing", "nothing"]
 
 
 @pytest.mark.parametrize("wrong", [0, 1], ids=["first", "second"])

@@ -33,7 +33,7 @@ _OPEN = {
     "values_reported": "metric as reported",
     "stragglers": "processes left running",
     "nothing_returned": "nothing returned, so equal work was not checked",
-    "nothing_printed": "nothing printed, so equal work was not checked",
+    "nothing_printed": "nothing on standard output, so equal work was not checked",
 }
 """Note on what could not be checked -> a few words."""
 _LAST_WORDS = 120

@@ -24,6 +24,8 @@ _NONE = -1
 """Past the end of a prompt."""
 _TIE = 1e-3
 """Distance of a confidence from the threshold within which rounding may decide."""
+_DRAWS = 8
+"""Draws of the prompts by which the threshold is set."""
 
 
 class _Cascade:
@@ -47,14 +49,20 @@ class _Cascade:
             "margins": torch.zeros(asked.requests, new, device=context.device),
             "model": self.prompts.new_zeros(asked.requests),
         }
-        self.redraw(context.seed)
-        with torch.inference_mode():
-            sure = torch.tensor([self.small(prompt).confidence for prompt in self._each()])
         # All of them or none: rounding must not decide about the least or the most sure one.
-        self.threshold = float(torch.quantile(sure, 1 - asked.small_share))
-        self.threshold = {0.0: float("inf"), 1.0: 0.0}.get(asked.small_share, self.threshold)
+        self.threshold = {0.0: float("inf"), 1.0: 0.0}.get(asked.small_share) or self._calibrated(asked.small_share)
+        self.redraw(context.seed)
         self._took: list[float] = []
         self._costs: list[float] = []
+
+    def _calibrated(self, share: float) -> float:
+        """The confidence that so many answers of the small model reach, by prompts that no step meets."""
+        sure = []
+        for draw in range(_DRAWS):
+            self.redraw(own_seed(self._asked.context.seed, f"calibration-{draw}"))
+            with torch.inference_mode():
+                sure += [self.small(prompt).confidence for prompt in self._each()]
+        return float(torch.quantile(torch.tensor(sure), 1 - share))
 
     def redraw(self, seed: int) -> None:
         """Other prompts of the same lengths."""
@@ -109,21 +117,23 @@ class _Cascade:
         torch.set_num_threads(self._threads)
 
     def routed(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> Outcome:
-        """Before's answers are all the large model's. After's come from the small one where it is sure enough, and are
-        what one pass of it over the text would choose; all others are before's. The value is the share of the small
-        model's answers that are not the large one's."""
+        """Before's answers are all the large model's, which one pass over each text shows. After's come from the small
+        one where it is sure enough, and are what one pass of it would choose; all others are before's. The value is
+        the share of the small model's answers that are not the large one's."""
         if not np.array_equal(before["text"], after["text"]) or not (before["model"] == LARGE).all():
             return Outcome(False, "the sides read different prompts, or before asked the small model")
         of_small = after["model"] == SMALL
         if not (of_small | (after["model"] == LARGE)).all():
             return Outcome(False, "an answer is of neither model")
         for number, text in enumerate(after["text"]):
-            own = self._seen(text, after["tokens"][number] if of_small[number] else None)
+            whole = {name: before[name][number][None] for name in ("tokens", "margins")}
+            if not (found := same_tokens(self._seen(self.large, text, before["tokens"][number]), whole)).passed:
+                return Outcome(False, f"request {number}: before's answer is not the large model's: {found.detail}")
+            own = self._seen(self.small, text, after["tokens"][number] if of_small[number] else None)
             if of_small[number] != (own["sure"] >= self.threshold) and abs(own["sure"] - self.threshold) > _TIE:
                 return Outcome(False, f"request {number} was answered by the wrong model")
-            held = {name: after[name][number][None] for name in ("tokens", "margins")}
-            truth = own if of_small[number] else {name: before[name][number][None] for name in held}
-            if not (found := same_tokens(truth, held)).passed:
+            held = {name: after[name][number][None] for name in whole}
+            if not (found := same_tokens(own if of_small[number] else whole, held)).passed:
                 return Outcome(False, f"request {number}: {found.detail}")
         other = float((before["tokens"] != after["tokens"]).any(axis=1)[of_small].mean()) if of_small.any() else 0.0
         return Outcome(
@@ -132,12 +142,13 @@ class _Cascade:
             other,
         )
 
-    def _seen(self, text: Any, answer: Any) -> dict[str, Any]:
-        """The small model's tokens and margins of a prompt by passes over the whole text, with ``answer`` before it."""
+    def _seen(self, model: Answering, text: Any, answer: Any) -> dict[str, Any]:
+        """A model's tokens and margins of a prompt by one pass over it and ``answer``, or over its own if that is
+        None."""
         prompt = torch.from_numpy(text[text != _NONE]).to(self.prompts.device)
         with torch.inference_mode():
-            given = self.small(prompt).tokens if answer is None else torch.from_numpy(answer).to(prompt.device)
-            best = self.small.at_once(prompt, given.clamp(0, self._words - 1)).topk(2, dim=-1)
+            given = model(prompt).tokens if answer is None else torch.from_numpy(answer).to(prompt.device)
+            best = model.at_once(prompt, given.clamp(0, model.model.shape.vocab - 1)).topk(2, dim=-1)
         margins = (best.values[:, 0] - best.values[:, 1]).cpu().numpy()
         return {"tokens": best.indices[None, :, 0].cpu().numpy(), "margins": margins[None], "sure": margins.mean()}
 
@@ -158,8 +169,8 @@ def answer(
 
     ``route: large``: the large model gives all of them. ``cascade``: the small one answers first, and where the mean
     margin of its choices is below a threshold, the large one answers after all. The threshold is set so that
-    ``small_share`` of the set-up's prompts reach it; redrawn prompts use the same threshold. Each answer is tagged with
-    who gave it. Lengths of prompts are at even steps of the logarithm.
+    ``small_share`` of eight other draws of prompts reach it; of the prompts of a step, more or fewer do. Each answer is
+    tagged with who gave it. Lengths of prompts are at even steps of the logarithm.
 
     cost: FLOPs of all who tried, over those of the large model for every request. Items: requests (book, chapter 16).
     """
