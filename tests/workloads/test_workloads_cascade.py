@@ -45,11 +45,11 @@ def test_about_the_share_that_was_asked_for_is_answered_by_the_small_model(share
 
 
 @pytest.mark.parametrize("share", [0.3, 0.6])
-def test_over_many_prompts_that_share_is_kept_closely(share: float) -> None:
-    after = side("cascade", share)
-    of_small = [float((outputs(after, seed=seed)["model"] == SMALL).mean()) for seed in range(40)]
-    # 400 answers by a threshold from 80: three standard errors of both together are 0.17.
-    assert sum(of_small) / len(of_small) == pytest.approx(share, abs=0.17)
+def test_over_other_prompts_that_share_is_kept_nearly(share: float) -> None:
+    after = side("cascade", share, new_tokens=1)
+    of_small = [float((outputs(after, seed=seed)["model"] == SMALL).mean()) for seed in range(12)]
+    # 120 answers by a threshold from 80: three standard errors of both together are 0.21.
+    assert sum(of_small) / len(of_small) == pytest.approx(share, abs=0.21)
 
 
 def test_the_least_sure_answers_are_those_that_the_large_model_gives() -> None:
