@@ -35,6 +35,8 @@ def test_about_the_share_that_was_asked_for_is_answered_by_the_small_model(share
     found = (outputs(before), outputs(after))
     assert (found[0]["model"] == LARGE).all()
     count = (found[1]["model"] == SMALL).sum()
+    assert after.facts["threshold"] == {0.0: np.inf, 1.0: 0.0}.get(share, after.facts["threshold"])
+    assert count == {0.0: 0, 1.0: SHAPES["requests"]}.get(share, count)
     assert after.counters is not None
     assert after.counters() == {"large_answers": 10.0 - count, "small_answers": count}
     outcome = after.checks["routed"](*found)

@@ -50,7 +50,9 @@ class _Cascade:
             "model": self.prompts.new_zeros(asked.requests),
         }
         # All of them or none: rounding must not decide about the least or the most sure one.
-        self.threshold = {0.0: float("inf"), 1.0: 0.0}.get(asked.small_share) or self._calibrated(asked.small_share)
+        whole = {0.0: float("inf"), 1.0: 0.0}
+        share = asked.small_share
+        self.threshold = whole[share] if share in whole else self._calibrated(share)
         self.redraw(context.seed)
         self._took: list[float] = []
         self._costs: list[float] = []
