@@ -109,6 +109,16 @@ def test_the_pruned_side_multiplies_the_pruned_numbers() -> None:
     assert float((got - truth).norm() / truth.norm()) < 5e-3
 
 
+def test_gelu_is_told_from_relu_by_the_named_check_whatever_the_depth_of_the_product() -> None:
+    workload = linalg.matmul(Context(seed=2), m=64, n=48, k=2048, dtype="fp32", epilogue="bias_gelu")
+    workload.step()
+    gelu = {name: array.numpy() for name, array in workload.outputs().items()}
+    inputs = workload.inputs()
+    relu = {"c": torch.relu(inputs["a"] @ inputs["b"] + inputs["bias"]).numpy()}
+    assert workload.checks["relative_frobenius"](gelu, gelu).value == 0.0
+    assert workload.checks["relative_frobenius"](gelu, relu).value > 0.05
+
+
 @pytest.mark.parametrize("epilogue", ["scale", "bias_gelu"])
 def test_separate_passes_after_the_product_agree_with_the_reference(epilogue: Any) -> None:
     workload = linalg.matmul(Context(seed=2), **ODD, epilogue=epilogue)

@@ -82,8 +82,9 @@ def matmul(
     """One product of A [m, k] and B [k, n]. ``fp32`` keeps TF32 off, ``tf32`` asks for it (book, chapters 9 and 14).
 
     Inputs are drawn in float32 and then rounded, so that two precisions multiply the same numbers; ``integers``
-    (implied by ``int8``) draws whole numbers within 127. ``full_precision`` means fp32 whatever ``dtype`` says. fp8 is
-    e4m3 with scales of one and a bf16 result; int8 gives int32; both store B column by column.
+    (implied by ``int8``) draws whole numbers within 127; for GELU, B is divided by sqrt(k). ``full_precision`` means
+    fp32 whatever ``dtype`` says. fp8 is e4m3 with scales of one and a bf16 result; int8 gives int32; both store B by
+    columns.
 
     ``sparsity``: ``pruned`` zeroes two of four neighbours in B's columns and multiplies densely, ``2:4`` compresses the
     same numbers. ``pad_to`` stores rows up to the next multiple, the rest zero. ``rows_per_call``: rows of A in each
@@ -191,8 +192,10 @@ def _workload(asked: SimpleNamespace) -> Workload:
 
     def redraw(seed: int) -> None:
         generator.manual_seed(seed)
-        for matrix in (held.a, held.b):
-            drawn = torch.randn(matrix.shape, generator=generator, device=device, dtype=torch.float32)
+        # As a layer's weights: sums far from zero would take GELU for ReLU.
+        narrow = asked.k**-0.5 if asked.epilogue == "bias_gelu" and not asked.integers else 1.0
+        for matrix, scale in ((held.a, 1.0), (held.b, narrow)):
+            drawn = torch.randn(matrix.shape, generator=generator, device=device, dtype=torch.float32).mul_(scale)
             matrix.copy_(drawn.mul_(_SPREAD).round_().clamp_(-_LARGEST, _LARGEST) if asked.integers else drawn)
         held.bias.copy_(torch.randn(held.bias.shape, generator=generator, device=device, dtype=torch.float32))
         if asked.sparsity != "none":
