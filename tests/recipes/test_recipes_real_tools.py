@@ -56,6 +56,7 @@ def profiled(case: Case, status: ToolStatus, folder: Path, guardian: Guardian) -
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.long
 @pytest.mark.parametrize("tool", ["nsys", "torch"])
 @pytest.mark.usefixtures("stranger")
 def test_a_tool_reads_both_sides_of_a_shipped_scenario_and_keeps_no_secret(

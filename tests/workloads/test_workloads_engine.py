@@ -82,7 +82,7 @@ POLICIES = [
 
 
 @pytest.mark.parametrize("params", POLICIES, ids=str)
-@pytest.mark.parametrize("shared", [0, 2])
+@pytest.mark.parametrize("shared", [0, pytest.param(2, marks=pytest.mark.long)])
 def test_every_policy_gives_each_request_the_tokens_that_it_has_alone(built, params, shared):
     workload, side = built(shared_tokens=shared, **params)
     for seed in (11, 12):

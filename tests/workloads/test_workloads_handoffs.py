@@ -107,6 +107,7 @@ def test_a_number_that_does_not_come_ends_the_launch(kernels: Any, tmp_path: Pat
     assert taken[0] == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("change", [("slots[number % 2 * n + i]", "slots[i]"), ("number - 2)", "number - 3)")])
 def test_a_slot_that_is_written_too_early_shows_in_the_total(tmp_path: Path, change: tuple[str, str]) -> None:
     text = handoffs._SOURCE.read_text(encoding="utf-8")

@@ -26,7 +26,10 @@ def test_each_row_sees_its_own_branch():
     assert trees.branches(0, "cpu")[0] == [0]
 
 
-@pytest.mark.parametrize(("nodes", "acceptance"), [(1, 0.8), (4, 0.3), (7, 0.8)])
+@pytest.mark.parametrize(
+    ("nodes", "acceptance"),
+    [(1, 0.8), pytest.param(4, 0.3, marks=pytest.mark.long), pytest.param(7, 0.8, marks=pytest.mark.long)],
+)
 @torch.inference_mode()
 def test_a_tree_chooses_what_greedy_decoding_chooses_and_its_second_choices_are_worth_passes(nodes, acceptance):
     model, count = draw(_SHAPE, seed=1, max_tokens=160), 96

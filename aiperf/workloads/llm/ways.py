@@ -110,8 +110,8 @@ class Ways:
         single = asked.switching == "single"
         newest = 1.0 if single else precision.NEWEST
         enter = float(torch.quantile(precision.smoothed(margins, newest), 1 - asked.exit_share))
-        # All of them or none: rounding must not decide about the least or the most clear one.
-        enter *= {0.0: 2.0, 1.0: 0.0}.get(asked.exit_share, 1.0)
+        # All of them or none: rounding, or another text, must not decide about the least or the most clear one.
+        enter *= {0.0: 100.0, 1.0: 0.0}.get(asked.exit_share, 1.0)
         leave = enter if single else enter / 2
         how = {"enter": enter, "leave": leave, "every": asked.decide_every, "newest": newest}
         self._through = [precision.Switched(*pair, **how) for pair in pairs]

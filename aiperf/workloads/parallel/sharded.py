@@ -37,7 +37,7 @@ def sharded(
     backend: Literal["auto", "gloo", "nccl"] = "auto",
 ) -> Workload:
     """One update of a transformer on ``batch`` samples for each rank, of whose weights, gradients and update each rank
-    has an equal share; weights are gathered for the forward pass, and again for the backward pass.
+    has an equal share; weights are gathered for the forward pass, and those of blocks again for the backward pass.
 
     ``eager`` is torch's fully_shard, a unit for each block and one for the rest; ``compiled_blocks`` the same with each
     block's forward and backward pass compiled. ``traced`` is SimpleFSDP: weights are DTensors that their modules gather
@@ -112,7 +112,10 @@ def _module(task: models.Task, how: str, *, device: str, ranks: int) -> Any:
         for block in task.module.blocks:
             block.forward = MethodType(forward, block)
     asked = SimpleNamespace(offload="none", shard="full", wrap="block", prefetch="next")
-    return exchange.shard(task, device=device, ranks=ranks, asked=asked)
+    sharded = exchange.shard(task, device=device, ranks=ranks, asked=asked)
+    # As fully_shard's default has it: what lies outside the blocks is wanted again at once.
+    sharded.set_reshard_after_forward(False, recurse=False)
+    return sharded
 
 
 def _trace(module: Any, *, device: str, ranks: int) -> None:
