@@ -32,14 +32,14 @@ def code_of(user, line: str, *argv: str) -> tuple[int, str]:
         ('"$@" >&-', ("list",), Exit.OUTPUT),
         ('"$@" >&- 2>&-', ("run", "tiny.yaml", "--dry-run"), Exit.OUTPUT),
         ('"$@" > /dev/full', ("list",), Exit.OUTPUT),
-        ('"$@" > /dev/full', ("--help",), Exit.OUTPUT),
-        ('"$@" 1< /dev/null', ("list",), Exit.OUTPUT),
-        ('"$@" 2>&-', ("list",), Exit.OK),
+        pytest.param('"$@" > /dev/full', ("--help",), Exit.OUTPUT, marks=pytest.mark.long),
+        pytest.param('"$@" 1< /dev/null', ("list",), Exit.OUTPUT, marks=pytest.mark.long),
+        pytest.param('"$@" 2>&-', ("list",), Exit.OK, marks=pytest.mark.long),
         ('"$@" 2>&-', ("list", "--no-such-option"), Exit.USAGE),
         ('"$@" 2> /dev/full', ("run", "./no-such-scenario.yaml"), Exit.USAGE),
         ('"$@" <&-', ("list",), Exit.OK),
         ('ulimit -v 30000; "$@"', ("list",), Exit.RESOURCES),
-        ('ulimit -v 20000; "$@"', ("list",), Exit.RESOURCES),
+        pytest.param('ulimit -v 20000; "$@"', ("list",), Exit.RESOURCES, marks=pytest.mark.long),
     ],
 )
 def test_a_stream_or_a_limit_that_fails_has_a_code_of_its_own(user, line, argv, code) -> None:

@@ -42,12 +42,14 @@ def site(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_every_page_of_the_nav_that_is_written_is_built(site) -> None:
     named = re.findall(r": (\w+)\.md$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
     assert {page.stem for page in site.glob("*.html")} - {"404"} == set(named) - {"trust"}
     assert len(named) == 16
 
 
+@pytest.mark.long
 def test_a_page_loads_nothing_from_elsewhere(site) -> None:
     for page in site.glob("*.html"):
         text = page.read_text(encoding="utf-8")

@@ -32,7 +32,10 @@ def side():
         workload.close()
 
 
-@pytest.mark.parametrize("work", ["batch_prep", "spin", "request"])
+@pytest.mark.parametrize(
+    "work",
+    ["batch_prep", pytest.param("spin", marks=pytest.mark.long), pytest.param("request", marks=pytest.mark.long)],
+)
 def test_units_do_not_depend_on_who_does_them_where(side, work):
     plain = side(work=work)
     busy = side(work=work, workers=2, hogs=1, collector="frozen")

@@ -250,7 +250,7 @@ def test_queues_and_confirmations_that_cannot_be_are_refused(side, params, messa
         side(**params)
 
 
-@pytest.mark.parametrize("transport", ["tcp", "file"])
+@pytest.mark.parametrize("transport", ["tcp", pytest.param("file", marks=pytest.mark.long)])
 def test_an_array_that_is_handed_over_is_the_other_process_s(transport, tmp_path):
     workload = ipc.handover(Context(seed=3, scratch=tmp_path), transport=transport, size=300_000)
     try:

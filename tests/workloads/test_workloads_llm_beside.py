@@ -118,7 +118,7 @@ def test_a_pass_waits_for_its_layer_and_no_other():
     assert torch.equal(cache.extend(1, k, v)[1][:, :, :8], source.kv[1, 1, :, :, :8])
 
 
-@pytest.mark.parametrize("when", ["beside_pass", "after_pass"])
+@pytest.mark.parametrize("when", [pytest.param("beside_pass", marks=pytest.mark.long), "after_pass"])
 def test_masks_from_host_memory_allow_what_the_table_on_the_device_allows(when):
     shared = {"model": "small", "sequences": 3}
     table, host = (_side(**shared, **p) for p in ({"constraint": "compiled"}, {"constraint": "host_table"}))

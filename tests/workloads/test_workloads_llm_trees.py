@@ -56,6 +56,7 @@ def test_a_tree_chooses_what_greedy_decoding_chooses_and_its_second_choices_are_
     assert passes[0] < passes[1] if nodes > 1 else passes[0] == passes[1], "a chain of the same length takes more"
 
 
+@pytest.mark.long
 def test_a_side_of_trees_counts_its_proposals():
     shared = {"prompt_tokens": 12, "new_tokens": 24, "acceptance": 0.6, "model": "small", "draft_tokens": 4}
     side = llm.generate(Context(seed=3), **shared, speculation="tree")
