@@ -270,6 +270,13 @@ def test_a_push_writes_into_the_other_ranks_memory_and_a_pull_reads_it_between_t
         assert (received == 7).all()
 
 
+def test_an_all_reduce_is_charged_to_the_best_in_ordinary_memory_unless_it_reaches_into_other_ranks_memory():
+    assert comm._peaks("all_reduce", "nccl", "ordinary", 7.0) == {"all_reduce_nccl": 7.0}
+    assert comm._peaks("all_reduce", "nccl", "registered", 7.0) == {"all_reduce_nccl": 7.0}
+    assert comm._peaks("all_reduce", "nccl", "symmetric", 7.0) == {}
+    assert comm._peaks("broadcast", "nccl", "ordinary", 7.0) == {}
+
+
 @pytest.mark.parametrize("asked", [{"backend": "gloo"}, {"backend": "gloo", "op": "broadcast"}])
 @pytest.mark.parametrize("memory", ["registered", "symmetric"])
 def test_only_nccl_has_memory_registered(asked, memory):

@@ -288,7 +288,7 @@ def test_a_margin_that_is_read_at_every_token_is_heeded_from_the_second_on(share
 def test_no_token_switches_where_none_is_to_not_even_the_clearest_by_rounding():
     shared = {"model": "small", "feed": "forced", "new_tokens": 32, "precision": "switched"}
     none, one = (_side(**shared, exit_share=share).facts["enter_margin"] for share in (0.0, 0.001))
-    assert none > 1.5 * one
+    assert none > 50 * one, "another text's margins stay below, too"
 
 
 def _states(margins: list[float], **how: float) -> tuple[list[int], int]:

@@ -33,6 +33,17 @@ def _truth():
     return {name: grad.chunk(2) for name, grad in models.gradients(task.module).items()}
 
 
+@pytest.mark.parametrize("how", ["eager", "compiled_blocks"])
+def test_what_lies_outside_the_blocks_stays_gathered_as_fully_shards_default_has_it(monkeypatch, how):
+    told = []
+    root = SimpleNamespace(set_reshard_after_forward=lambda again, recurse: told.append((again, recurse)))
+    monkeypatch.setattr("aiperf.workloads.parallel.gradient_exchange.shard", lambda *_, **__: root)
+    assert (
+        sharded._module(models.build("tiny", seed=3, device="cpu", batch=2, seq=4), how, device="cpu", ranks=2) is root
+    )
+    assert told == [(False, False)]
+
+
 @pytest.mark.parametrize("how", _HOW)
 def test_each_rank_has_its_share_of_the_whole_batchs_gradients(found, how):
     truth = _truth()
