@@ -30,5 +30,7 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """What torch.compile makes of its graphs: they are run as they were cut, or compiled, which takes much longer."""
     import torch
 
+    # It keeps what earlier tests compiled, and refuses the ninth version of a function.
+    torch.compiler.reset()
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=request.param))
     return request.param

@@ -32,6 +32,10 @@ from aiperf.workloads.attention.masks import Mask
 from aiperf.workloads.attention.ops import composed
 from aiperf.workloads.attention.tiles import AttentionTile, Tiled
 from aiperf.workloads.contract import Context, SkipSide, Workload
+from aiperf.workloads.decoder.caches import Room, Static
+from aiperf.workloads.decoder.model import Decoder, Shape
+from aiperf.workloads.llm.one_kernel import OneKernel
+from aiperf.workloads.llm.workload import generate
 from aiperf.workloads.quant import few_bits as quantised
 from aiperf.workloads.shared import triton_gemm as gemm
 from aiperf.workloads.tensor import ops
@@ -283,6 +287,31 @@ def over_latents(*, heads: int, kv_len: int, dtype: str, splits: int = 1) -> flo
     return workload(function="attention.latent", params=params, slack=1e-5 if dtype == "float32" else 2**-6)
 
 
+def one_token(*, heads: int, kv_heads: int, place: int, dtype: str, batch: int = 2) -> float:
+    """What a layer makes of one new token, and what it keeps of it, held against float64 calls."""
+    given, width = getattr(torch, dtype), 16 * heads
+    shape = Shape(layers=2, width=width, heads=heads, kv_heads=kv_heads, inner=16, vocab=8)
+    room = Room(layers=2, batch=batch, kv_heads=kv_heads, head_dim=16, tokens=place + 3, dtype=given)
+    qkv = normal(batch, 1, width + 32 * kv_heads, dtype=given, seed=1)
+    kept = normal(2, 2, batch, kv_heads, place + 3, 16, dtype=given, seed=2)
+    found = []
+    for kind, wide in ((OneKernel, given), (Decoder, torch.double)):
+        model = kind(shape, torch.zeros(8, width, dtype=wide), (), None, None, max_tokens=place + 1)
+        cache = Static(replace(room, dtype=wide))
+        cache.kv.copy_(kept)
+        cache.truncate(place)
+        found.append((model.attend(qkv.to(wide), model.spot(cache, 1), cache.at(1)), cache.kv))
+    return max(error(*pair, slack=1e-5 if dtype == "float32" else 2**-5) for pair in zip(*found, strict=True))
+
+
+def generated(**params: Any) -> float:
+    """Logits of a side of llm.generate, held against those of the side whose layers attend by calls."""
+    sides = [generate(Context(seed=3), **params | own) for own in ({}, {"attention": "library"})]
+    for side in sides:
+        side.step()
+    return error(sides[0].outputs()["logits"], sides[1].outputs()["logits"].double())
+
+
 def unequal(*, lengths: list[int], heads: int, dtype: str, **cut: Any) -> float:
     """A decoding step over caches of unequal lengths, as the workload sets it up, whose second step begins anew."""
     params = {"lengths": lengths, "heads": heads, "kv_heads": 2, "head_dim": 32, "block_kv": 16, "programs": 1}
@@ -334,10 +363,8 @@ def copy(*, fault: str) -> float:
     return error(out[:12], x[:12].double())
 
 
-KINDS = {
-    f.__name__: f
-    for f in (workload, launch, product, order, attend, over_latents, unequal, few_bits, operator, gate, copy)
-}
+ATTENTION = (attend, over_latents, one_token, generated, unequal)
+KINDS = {f.__name__: f for f in (workload, launch, product, order, *ATTENTION, few_bits, operator, gate, copy)}
 
 
 def outcome(guard: Guard, kind: str, params: dict[str, Any]) -> dict[str, Any]:

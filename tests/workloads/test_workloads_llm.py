@@ -276,6 +276,8 @@ def test_work_is_weights_once_a_pass_plus_what_is_read_of_keys_and_values():
         ({"prompt_tokens": 1, "kv": "offloaded_static"}, "a prompt of 2 tokens"),
         ({"graph": "per_size"}, "kv static"),
         ({"compile": "layer"}, "compile needs kv static"),
+        ({"attention": "one_kernel"}, "one_kernel needs kv static"),
+        ({"attention": "one_kernel", "kv": "static", "phase": "prefill"}, "one_kernel needs kv static"),
         ({"kv_bits": 8, "kv_group": 5}, "divide the 32 values"),
         ({"kv_bits": 8, "kv_recent": -1}, "not be negative"),
         ({"kv": "windowed"}, "needs a window"),

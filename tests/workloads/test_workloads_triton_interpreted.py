@@ -27,7 +27,7 @@ CHILD = Path(__file__).with_name("interpreted_kernels.py")
 Case = tuple[str, dict[str, Any]]
 BY_TRITON = {"two_kernels", "one_kernel", "triton", "fastest", "opaque", "transparent", "flex", "int4_symmetric", 4}
 
-USED = ("impl", "backend", "weights", "expert_bits")
+USED = ("impl", "backend", "weights", "expert_bits", "attention")
 NOT_INTERPRETED = {
     "an autotuned tile": "the autotuner times kernels on a GPU",
     "specialised warps": "warps are specialised by Triton's compiler",
@@ -72,6 +72,15 @@ def odd_sizes() -> dict[str, Case]:
             (20, 36, "float32", 2),
             (16, 4, "float32", 1),
             (3, 52, "bfloat16", 3),
+        )
+    ]
+    cases += [
+        ("one_token", {"heads": heads, "kv_heads": kv_heads, "place": place, "dtype": dtype})
+        for heads, kv_heads, place, dtype in (
+            (6, 2, 70, "float32"),
+            (4, 4, 64, "float32"),
+            (4, 1, 0, "float32"),
+            (6, 2, 131, "bfloat16"),
         )
     ]
     cases += [
@@ -159,6 +168,9 @@ def small(params: dict[str, Any], workload: str) -> dict[str, Any]:
     no more than two are walked together.
     """
     kept = {key: value for key, value in sorted(params.items()) if key not in ("warps", "num_warps", "num_stages")}
+    if workload == "llm.generate":
+        short = {"model": "tiny", "prompt_tokens": 12, "new_tokens": 3, "dtype": "float32"}
+        return kept | short | {"graph": "none", "compile": "none"}
     depth = params.get("k_per_launch") or params.get("block_k", 64)
     flat = {"n": 3 * 1024 + 77, "depth": 8}
     most = {
@@ -214,6 +226,13 @@ def slack(side: dict[str, Any]) -> float:
     return 2**-6 if passes else 1e-5
 
 
+def case_of(side: dict[str, Any]) -> Case:
+    """How a side of a scenario is tried."""
+    if side["function"] == "llm.generate":
+        return "generated", side["params"]
+    return "workload", side | {"slack": slack(side)}
+
+
 KERNELS = triton_kernels()
 ODD = odd_sizes()
 SCENARIOS = asked_by_scenarios()
@@ -236,7 +255,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, An
         "uncorrected": {BFLOAT16: ("workload", {"function": "linalg.matmul", "params": product | {"dtype": "bf16"}})},
         "corrected": {fault: ("copy", {"fault": fault}) for fault in (*FAULTS, "undefined", "none")}
         | ODD
-        | {name: ("workload", side | {"slack": slack(side)}) for name, side in SIDES.items()},
+        | {name: case_of(side) for name, side in SIDES.items()},
     }
     folder = tmp_path_factory.mktemp("interpreted")
     source, target = folder / "cases.json", folder / "outcomes.json"

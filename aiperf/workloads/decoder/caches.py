@@ -108,20 +108,16 @@ class Contiguous(Cache):
 
     def __init__(self, room: Room) -> None:
         super().__init__(room.device, room.dtype)
-        self._kv = room.empty(2, room.layers, room.batch, room.kv_heads, room.tokens, room.head_dim)
-        self._parts = (self._kv,)
+        self.kv = room.empty(2, room.layers, room.batch, room.kv_heads, room.tokens, room.head_dim)
+        """The block itself."""
+        self._parts = (self.kv,)
 
     def extend(self, layer: int, k: Any, v: Any) -> tuple[Any, Any]:
         """Written behind the others; views of what is filled."""
         end = self.length + k.shape[2]
-        self._kv[0, layer, :, :, self.length : end] = k
-        self._kv[1, layer, :, :, self.length : end] = v
-        return self._kv[0, layer, :, :, :end], self._kv[1, layer, :, :, :end]
-
-    @property
-    def kv(self) -> Any:
-        """The block itself: [2, layers, batch, kv_heads, tokens, head_dim]."""
-        return self._kv
+        self.kv[0, layer, :, :, self.length : end] = k
+        self.kv[1, layer, :, :, self.length : end] = v
+        return self.kv[0, layer, :, :, :end], self.kv[1, layer, :, :, :end]
 
 
 class Static(Contiguous):
@@ -143,8 +139,8 @@ class Static(Contiguous):
         return torch.zeros(hidden.shape, dtype=self.dtype, device=self.device).masked_fill_(hidden, -torch.inf)
 
     def at(self, layer: int) -> Extend:
-        """Writes at the positions that ``rows`` gave; tensors alone, so that it can be part of a compiled layer."""
-        return partial(_written, self._kv[0, layer], self._kv[1, layer], self._rows)
+        """Writes at the positions that ``rows`` gave."""
+        return FixedRows(self.kv[0, layer], self.kv[1, layer], self._rows)
 
     def advance(self, count: int) -> None:
         """Move the position on the device; the host's count is not kept, because a replayed graph does not touch it."""
@@ -155,10 +151,17 @@ class Static(Contiguous):
         self.position.fill_(length)
 
 
-def _written(keys: Any, values: Any, rows: Any, k: Any, v: Any) -> tuple[Any, Any]:
-    keys.index_copy_(2, rows, k)
-    values.index_copy_(2, rows, v)
-    return keys, values
+@dataclass(frozen=True)
+class FixedRows:
+    """``extend`` of one layer: tensors alone, so that it can be part of a compiled layer."""
+
+    keys: Any
+    values: Any
+    rows: Any
+
+    def __call__(self, k: Any, v: Any) -> tuple[Any, Any]:
+        """As ``Extend`` says."""
+        return self.keys.index_copy_(2, self.rows, k), self.values.index_copy_(2, self.rows, v)
 
 
 class Paged(Cache):
@@ -297,8 +300,8 @@ class Quantised(Cache):
     def extend(self, layer: int, k: Any, v: Any) -> tuple[Any, Any]:
         """The new tokens are rounded and kept; all tokens as floats."""
         self.keep(layer, k, v)
-        filled = (slice(None), slice(None), slice(self.length + k.shape[2]))
-        kept = [self._restored(*(part[which, layer][filled] for part in self._parts)) for which in range(2)]
+        end = self.length + k.shape[2]
+        kept = [self._restored(*(part[which, layer, :, :, :end] for part in self._parts)) for which in range(2)]
         return kept[0], kept[1]
 
     def _rounded(self, values: Any) -> tuple[Any, Any, Any]:
@@ -328,8 +331,8 @@ class RecentExact(Cache):
 
     def extend(self, layer: int, k: Any, v: Any) -> tuple[Any, Any]:
         """Kept twice; all tokens as floats, the newest exact."""
-        rounded, exact = (part.extend(layer, k, v) for part in self._parts)
-        kept = [torch.cat((old[:, :, : -new.shape[2]], new), dim=2) for old, new in zip(rounded, exact, strict=True)]
+        both = zip(*(part.extend(layer, k, v) for part in self._parts), strict=True)
+        kept = [torch.cat((old[:, :, : -new.shape[2]], new), dim=2) for old, new in both]
         return kept[0], kept[1]
 
     def advance(self, count: int) -> None:

@@ -42,8 +42,7 @@ class Shape:
     @property
     def layer_parameters(self) -> int:
         """Weights that a token is multiplied with in one layer; norms are left out."""
-        attention = self.width * self.head_dim * 2 * (self.heads + self.kv_heads)
-        return attention + 3 * self.width * self.inner
+        return self.width * (2 * self.head_dim * (self.heads + self.kv_heads) + 3 * self.inner)
 
     @property
     def head_parameters(self) -> int:
@@ -89,29 +88,20 @@ class Spot:
     causal: bool
 
 
-Mix = Callable[[Any, Any, Any, Spot], Any]
-"""What queries [batch, heads, count, head_dim] make of the keys and values that they see, of the same shape."""
+Attend = Callable[[Any, Spot, Extend], Any]
+"""What heads make of queries, keys and values [batch, count, ...] of new tokens and of those that a layer keeps."""
 Join = Callable[[Any], Any]
 """What a product adds to the states; a model that holds a part of the weights adds up those of all parts."""
 
 
-def _layer(x: Any, layer: DecoderLayer, shape: Shape, spot: Spot, keep: Extend, mix: Mix, join: Join) -> Any:
+def _layer(x: Any, layer: DecoderLayer, spot: Spot, keep: Extend, attend: Attend, join: Join) -> Any:
     """Hidden states [batch, count, width] after a layer, plain or compiled."""
-    return _fed_forward(x + join(linear(_attended(_qkv(x, layer), shape, spot, keep, mix), layer.out)), layer, join)
+    return _fed_forward(x + join(linear(attend(_qkv(x, layer), spot, keep), layer.out)), layer, join)
 
 
 def _qkv(x: Any, layer: DecoderLayer) -> Any:
     """Queries, keys and values of all heads, one behind the other: [batch, count, ...]."""
     return linear(_normed(x, layer.attention_norm), layer.qkv)
-
-
-def _attended(qkv: Any, shape: Shape, spot: Spot, keep: Extend, mix: Mix) -> Any:
-    """What the heads of a layer make of ``qkv`` [batch, count, ...] and of what ``keep`` has: [batch, count, width]."""
-    heads, kv_heads = shape.heads, shape.kv_heads
-    turned, v = qkv.unflatten(-1, (-1, shape.head_dim)).transpose(1, 2).split((heads + kv_heads, kv_heads), dim=1)
-    q, k = _rotated(turned, spot.cos, spot.sin).split((heads, kv_heads), dim=1)
-    k, v = keep(k, v)
-    return mix(q, k, v, spot).transpose(1, 2).flatten(2)
 
 
 def _fed_forward(x: Any, layer: DecoderLayer, join: Join) -> Any:
@@ -174,12 +164,20 @@ class Decoder:
         """Hidden states [batch, count, width] after layers ``start`` to ``stop``, which extend the cache."""
         for index in range(start, stop):
             layer, keep = self.layers[index], spot.cache.at(self.places[index])
-            x = self.run_layer(x, layer, self.shape, spot, keep, self.mix, self.join)
+            x = self.run_layer(x, layer, spot, keep, self.attend, self.join)
         return x
+
+    def attend(self, qkv: Any, spot: Spot, keep: Extend) -> Any:
+        """As ``Attend`` says: [batch, count, width]."""
+        heads, kv_heads = self.shape.heads, self.shape.kv_heads
+        parts = qkv.unflatten(-1, (-1, self.shape.head_dim)).transpose(1, 2)
+        turned, v = parts.split((heads + kv_heads, kv_heads), dim=1)
+        q, k = _rotated(turned, spot.cos, spot.sin).split((heads, kv_heads), dim=1)
+        return self.mix(q, *keep(k, v), spot).transpose(1, 2).flatten(2)
 
     @staticmethod
     def mix(q: Any, k: Any, v: Any, spot: Spot) -> Any:
-        """As ``Mix`` says."""
+        """What queries [batch, heads, count, head_dim] make of the keys and values that they see, of the same shape."""
         gqa = q.shape[1] != k.shape[1]
         return F.scaled_dot_product_attention(q, k, v, attn_mask=spot.mask, is_causal=spot.causal, enable_gqa=gqa)
 
@@ -197,7 +195,7 @@ class Decoder:
             attended = []
             for part, (spot, batch) in zip(_qkv(x, layer).split((count, len(many)), dim=1), parts, strict=True):
                 own, keep = part.reshape(batch, -1, part.shape[-1]), spot.cache.at(self.places[index])
-                attended.append(_attended(own, self.shape, spot, keep, self.mix).reshape(1, part.shape[1], -1))
+                attended.append(self.attend(own, spot, keep).reshape(1, part.shape[1], -1))
             x = _fed_forward(x + self.join(linear(torch.cat(attended, dim=1), layer.out)), layer, self.join)
         cache.advance(count)
         others.advance(1)
@@ -231,17 +229,15 @@ class Decoder:
 
     def rounded(self, which: Sequence[int]) -> Decoder:
         """The same weights, the matrices of these layers in fp8."""
-        layers = [
-            DecoderLayer(**{n: Rounded(w) if w.dim() > 1 else w for n, w in vars(layer).items()})
-            if i in which
-            else layer
-            for i, layer in enumerate(self.layers)
-        ]
+        layers = list(self.layers)
+        for i in which:
+            layers[i] = DecoderLayer(**{n: Rounded(w) if w.dim() > 1 else w for n, w in vars(layers[i]).items()})
         return replace(self, layers=layers)
 
-    def compiled(self) -> Decoder:
-        """The same weights; a layer is compiled for each shape of tokens and cache that it meets first."""
-        return replace(self, run_layer=torch.compile(_layer, dynamic=False, fullgraph=True))
+    def compiled(self, *, tuned: bool = False) -> Decoder:
+        """The same weights; a layer is compiled for each shape that it meets first, ``tuned`` by trying out tiles."""
+        how: Any = {"options": {"coordinate_descent_tuning": True}} if tuned else {}
+        return replace(self, run_layer=torch.compile(_layer, dynamic=False, fullgraph=True, **how))
 
     def only(self, which: Sequence[int]) -> Decoder:
         """The same weights with only these of the layers, which use their own places in a cache of all layers."""
@@ -249,8 +245,7 @@ class Decoder:
 
 
 def _rotated(x: Any, cos: Any, sin: Any) -> Any:
-    """Rotary positions: pairs of values half a head apart turned by an angle that grows with the position. ``sin`` has
-    the sign of each half."""
+    """Rotary positions: pairs of values half a head apart turned by their angle; ``sin`` has the sign of each half."""
     half, turned = x.shape[-1] // 2, x * cos
     turned[..., :half].addcmul_(x[..., half:], sin[..., :half])
     turned[..., half:].addcmul_(x[..., :half], sin[..., half:])

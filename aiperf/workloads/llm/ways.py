@@ -16,6 +16,7 @@ from aiperf.workloads.decoder.model import Decoder
 from aiperf.workloads.llm import trees
 from aiperf.workloads.llm.group import FIXED, Group, make_cache
 from aiperf.workloads.llm.host_masks import HostMasks
+from aiperf.workloads.llm.one_kernel import with_one_kernel
 from aiperf.workloads.llm.recovery import Interrupted
 from aiperf.workloads.llm.requantised import KeptIn
 
@@ -123,8 +124,9 @@ class Ways:
         return [*self._steppers(model)] if self._asked.kv in FIXED else [model] * len(self._groups)
 
     def _steppers(self, model: Decoder) -> list[generate.Stepper]:
-        steppers, compiled = [], self._asked.compile == "layer"
-        model = model.compiled() if compiled else model
+        steppers, compiled = [], self._asked.compile != "none"
+        model = with_one_kernel(model) if self._asked.attention == "one_kernel" else model
+        model = model.compiled(tuned=self._asked.compile == "tuned") if compiled else model
         for group in self._groups:
             assert isinstance(group.cache, caches.Static)
             rows = group.rows.stop - group.rows.start + group.spare

@@ -17,6 +17,7 @@ from aiperf.workloads.llm.pressed import FEW
 from aiperf.workloads.llm.seen import as_seen
 from aiperf.workloads.llm.sides import Generation
 from aiperf.workloads.shared.seeded import gemm_peak, memory_peak, torch_dtype
+from aiperf.workloads.shared.triton_gemm import need_triton
 
 METRICS = {"generate": {"kv_bytes": ("B", "lower")}}
 
@@ -73,7 +74,8 @@ def generate(
     decide_every: int = 8,
     graph: Literal["none", "per_size", "lazy"] = "none",
     buckets: list[int] | None = None,
-    compile: Literal["none", "layer"] = "none",
+    compile: Literal["none", "layer", "tuned"] = "none",
+    attention: Literal["library", "one_kernel"] = "library",
 ) -> Workload:
     """A Llama-shaped decoder with random weights: prefill of ``sequences`` prompts, ``new_tokens`` greedy tokens for
     each, or both; ``batch`` sequences (0: all) go through the model together, or batches of ``sizes`` one after
@@ -128,7 +130,9 @@ def generate(
     (``mask_when``). ``graph: per_size`` replays
     each decoding step as a CUDA graph (kv static), captured in set-up; ``lazy`` captures it in each iteration when its
     batch comes. Batches are padded to the next of ``buckets``. ``compile: layer``: decoding steps run the function of a
-    layer, the same for all of them, as torch.compile made it in set-up for each size of a batch (kv static).
+    layer, the same for all of them, as torch.compile made it in set-up for each size of a batch (kv static); ``tuned``:
+    with tiles that it tried out, for products of one token in kernels of its own. ``attention: one_kernel`` rotates,
+    writes to the cache and attends in one Triton kernel, a block of threads for each head of a new token.
     ``precision`` decodes with the matrices of all layers in fp8, of all but the first and the last (``fp8_inner``), or
     ``switched`` to it: from where the smoothed margin of choices is one that ``exit_share`` of the text's tokens have,
     until it is below half of that, or with ``switching: single`` by each margin as it is and one threshold; the host
@@ -215,6 +219,10 @@ def _check_fixed(asked: SimpleNamespace) -> None:
             "compile needs kv static and new tokens: in other caches a layer meets another shape at each token, and "
             "would be compiled again"
         )
+    if asked.attention != "library":
+        if asked.kv != "static" or asked.phase == "prefill":
+            raise ValueError("attention one_kernel needs kv static and new tokens")
+        need_triton(asked.context.device)
     if (asked.sizes or asked.buckets) and (asked.kv != "static" or asked.phase != "decode"):
         raise ValueError("sizes and buckets need phase decode and kv static")
 

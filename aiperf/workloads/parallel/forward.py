@@ -35,7 +35,7 @@ class _Filled(Contiguous):
 
     def __init__(self, block: Static) -> None:
         Cache.__init__(self, block.device, block.dtype)
-        self._kv = block.kv
+        self.kv = block.kv
 
 
 class _GangStepper(Stepper):
