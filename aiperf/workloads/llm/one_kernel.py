@@ -26,7 +26,7 @@ _BLOCK = 64
 
 @jit
 def _one_token(  # type: ignore[no-untyped-def]
-    qkv, keys, values, rows, cos, sin, out, heads, kv_heads, stride_batch, stride_head, scale,
+    qkv, keys, values, rows, cos, sin, out, heads, kv_heads, stride_batch, stride_head, scale: tl.constexpr,
     width: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
     batch, head = tl.program_id(1).to(tl.int64), tl.program_id(0)
