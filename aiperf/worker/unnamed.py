@@ -20,7 +20,8 @@ _MOST_ON_HOST, _MOST_ON_GPU = 256 << 20, 16 << 30
 _MOST_ARRAYS = 512
 _ENDS = 4096
 """Bytes at each end of an array whose order counts: a sum of all is the same for what only changes places."""
-_KINDS = "biufc"
+_KINDS = "iufc"
+"""Of numpy's types. Booleans are masks, whose shape honest sides rely on: audits would leave them alone, too."""
 
 Extent = tuple[str, int, int]
 """Where memory lies (``cpu``, or the name of a GPU), its first byte, and the one after its last."""
@@ -91,8 +92,7 @@ class _Memory:
 
 
 def _extent(array: Any) -> Extent | None:
-    """Where an array with more than one number lies; None of others, and of memory that may be a file's or another
-    process's."""
+    """Where an array with more than one number lies; None of others."""
     with suppress(Exception):
         which = arrays.kind(array)
         shape = tuple(map(int, array.shape))
@@ -102,6 +102,8 @@ def _extent(array: Any) -> Extent | None:
             size = array.element_size()
             strides, start = [step * size for step in array.stride()], array.data_ptr()
             place = str(array.device)
+            if arrays.dtype_of(array) == "bool":
+                return None
         else:
             size, strides = array.dtype.itemsize, list(array.strides)
             if array.dtype.kind not in _KINDS:
@@ -148,21 +150,21 @@ def _flat(array: Any) -> Any:
 
 def _is_plain_memory(array: Any) -> bool:
     """Whether the memory of a numpy array is numpy's or torch's own, not a file's or another process's."""
-    while type(array).__module__.partition(".")[0] == "numpy" and not hasattr(array, "_mmap"):
+    while type(array).__module__.partition(".")[0] == "numpy":
         if (array := array.base) is None:
             return True
     return f"{type(array).__module__}.{type(array).__name__}" == "torch.Tensor"
 
 
-def _sum(words: Any) -> int:
-    """Modulo 2^64, or of bytes on a GPU where they do not begin at a word."""
-    if arrays.kind(words) != "torch":
-        return int(words.view("u8").sum())
+def _sum(octets: Any) -> int:
+    """Of the 8-byte words, modulo 2^64; of the bytes of a tensor that does not begin at a word."""
+    if arrays.kind(octets) != "torch":
+        return int(octets.view("u8").sum())
     import torch
 
-    if words.data_ptr() % 8:
-        return int(words.sum(dtype=torch.int64))
-    return int(words.view(torch.int64).sum())
+    if octets.data_ptr() % 8:
+        return int(octets.sum(dtype=torch.int64))
+    return int(octets.view(torch.int64).sum()) % 2**64
 
 
 def _on_host(octets: Any) -> Any:

@@ -518,7 +518,14 @@ def test_coverage_counts_the_arrays_that_a_step_uses_without_naming_them_and_no_
     told = covered(scaled_by(weights, x))
     assert (told.unnamed, told.largest_unnamed) == (1, "float32 [100]")
     assert covered(tanh_of(x, np.empty_like(x))).unnamed == 0
-    named = replace(scaled_by(weights, x), inputs=lambda: {"x": x, "weights": weights})
+    order, fine = np.arange(45), np.ones(40, int)
+    given = scaled_by(weights, x)
+    more = replace(given, step=lambda: (given.step(), order.sum(), fine.fill(1)))
+    assert (covered(more).unnamed, covered(more).largest_unnamed) == (3, "float32 [100]")
+    # Neither an input that no audit redraws, nor an output that is always the same.
+    assert covered(replace(more, inputs=lambda: {"x": x, "order": order})).unnamed == 2
+    assert covered(replace(more, outputs=lambda: {**given.outputs(), "fine": fine})).unnamed == 2
+    named = replace(given, inputs=lambda: {"x": x, "weights": weights})
     assert (covered(named).unnamed, covered(named).largest_unnamed) == (0, "")
 
 
@@ -537,7 +544,8 @@ def test_nothing_is_said_of_unnamed_arrays_without_audits_with_different_named_i
     weights = np.ones_like(x)
     assert covered(scaled_by(weights, x), seeds=(5,)).unnamed is None
     assert covered(scaled_by(weights, x, redraw=lambda seed: None)).unnamed is None
-    assert covered(replace(scaled_by(weights, x), inputs=None)).unnamed is None
+    names_none = audited(replace(scaled_by(weights, x), inputs=None), seeds=(5, 6))
+    assert (names_none.coverage.unnamed, names_none._unnamed.looks) == (None, 0)
     auditor = Auditor(given := scaled_by(weights, x), keep_bytes=0, looks=0)
     for seed in (5, 6):
         auditor.run(seed, timed_by(given.step), want_reference=False)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from aiperf.worker.unnamed import UnnamedArrays, fingerprint_of
+from aiperf.worker.unnamed import UnnamedArrays, _sum, fingerprint_of
 
 
 def unchanged(step, *, named=(), between=lambda: None):
@@ -30,13 +30,14 @@ def x():
 def test_an_array_that_nobody_names_is_told_with_its_type_and_shape_from_the_largest_on(x):
     small, bits = np.ones(3, np.int32), torch.ones(4, dtype=torch.bfloat16)
     assert unchanged(using(small, x, bits)) == ["float64 [64, 8]", "int32 [3]", "bfloat16 [4]"]
-    assert unchanged(using(x.T, x[:, :4])) == ["float64 [8, 64]"]
+    assert unchanged(using(x[:32], x.T, x[60:])) == ["float64 [8, 64]"]
 
 
 def test_what_shares_memory_with_a_named_array_is_not_told(x):
     tensor, other = torch.from_numpy(x), x.copy()
     for named in (x, x[3:5], x.T, tensor, tensor[:1], x[::-1]):
         assert unchanged(using(x, tensor.t(), x[:4], other), named=[other, named]) == []
+    assert unchanged(using(x[4:]), named=[x, x[1:2]]) == []
     assert unchanged(using(x[:4], x[4:]), named=[x[:4]]) == ["float64 [60, 8]"]
 
 
@@ -51,7 +52,8 @@ def test_what_changes_is_not_told_however_little_of_it(x):
     assert unchanged(using(x, large, order, torch.from_numpy(x)), between=write) == []
 
 
-def test_one_number_and_what_is_no_numbers_is_not_told():
+def test_one_number_and_masks_and_what_is_no_numbers_are_not_told():
+    assert unchanged(using(np.ones(9, bool), torch.ones(9, dtype=torch.bool))) == []
     assert unchanged(using(np.ones(()), np.ones(1), torch.ones(1), np.array(["a", "b"]), np.array([None, 1]))) == []
 
 
@@ -73,9 +75,11 @@ def test_equal_contents_have_equal_fingerprints_in_any_library_and_others_have_o
     assert fingerprint_of(weights) == fingerprint_of(np.ones((3, 2), np.float32))
 
 
-def test_a_tensor_whose_bytes_do_not_begin_at_a_word_has_a_fingerprint_too():
-    octets = torch.arange(64, dtype=torch.uint8)
-    assert fingerprint_of(octets[1:33]) == fingerprint_of(octets[1:33].clone())
+def test_torch_adds_up_the_same_words_as_numpy_and_bytes_where_they_do_not_begin_at_a_word():
+    octets = np.random.default_rng(0).integers(0, 256, 4096, dtype=np.uint8)
+    assert _sum(torch.from_numpy(octets)) == _sum(octets) == sum(octets.view(np.uint64).tolist()) % 2**64
+    assert _sum(torch.from_numpy(octets)[1:41]) == octets[1:41].sum()
+    assert fingerprint_of(torch.from_numpy(octets)[1:41]) == fingerprint_of(octets[1:41].copy())
 
 
 def test_a_look_reads_the_smallest_arrays_and_leaves_the_rest_out(x, monkeypatch):
