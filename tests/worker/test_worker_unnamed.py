@@ -78,6 +78,7 @@ def test_equal_contents_have_equal_fingerprints_in_any_library_and_others_have_o
 def test_torch_adds_up_the_same_words_as_numpy_and_bytes_where_they_do_not_begin_at_a_word():
     octets = np.random.default_rng(0).integers(0, 256, 4096, dtype=np.uint8)
     assert _sum(torch.from_numpy(octets)) == _sum(octets) == sum(octets.view(np.uint64).tolist()) % 2**64
+    assert _sum(torch.full((16,), 255, dtype=torch.uint8)) == _sum(np.full(16, 255, np.uint8)) == 2**64 - 2
     assert _sum(torch.from_numpy(octets)[1:41]) == octets[1:41].sum()
     assert fingerprint_of(torch.from_numpy(octets)[1:41]) == fingerprint_of(octets[1:41].copy())
 
