@@ -131,6 +131,16 @@ def _first_run_files(v: Mapping[str, Any]) -> str:
     return f"the first run of {v['side']}, which is not measured, {did}: they may reuse its results"
 
 
+def _inputs_unnamed(v: Mapping[str, Any]) -> str:
+    who = f"the step of {_and(v)} uses" if len(v["sides"]) == 1 else f"the steps of {_and(v)} each use"
+    if v["count"] == 1:
+        what, it = f"an array that is not named as an input ({v['largest']})", "it"
+    else:
+        what, it = f"{v['count']} arrays that are not named as inputs (largest: {v['largest']})", "them"
+    changes = f"no audit changes {it}, so answers that depend on {it} are not checked with other values"
+    return f"{who} {what}; {changes}{_because(v)}"
+
+
 def _prints_otherwise(v: Mapping[str, Any]) -> str:
     base, own = (f'"{text}"' if text else "nothing" for text in (v["base"], v["own"]))
     where = f"on line {v['line']}: {base} against {own}" if v["line"] else "far from the beginning"
@@ -303,6 +313,7 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
     "inputs_fixed": lambda v: (
         f"audits of {_and(v)} used the same {', '.join(v['inputs'])} every time: not redrawn{_because(v)}"
     ),
+    "inputs_unnamed": _inputs_unnamed,
     "outputs_unpoisoned": lambda v: f"outputs of {_and(v)} are not overwritten before audits{_because(v)}",
     "outputs_unmoved": lambda v: (
         f"{', '.join(v['inputs'])} of {_and(v)} were the same in every audit, although inputs changed: no audit "

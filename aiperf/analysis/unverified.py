@@ -53,7 +53,7 @@ def unverified_notes(pairs: Sequence[Pair], case: Case) -> tuple[Note, ...]:
     for side in sides:
         for code, reason, inputs in _of_side(valid(pairs), side, case.measure.metric):
             found.setdefault((code, reason, inputs), []).append(side)
-    return tuple(_note(*key, sides) for key, sides in found.items())
+    return (*(_note(*key, sides) for key, sides in found.items()), *_unnamed_notes(valid(pairs), sides))
 
 
 def tolerance_notes(pairs: Sequence[Pair], case: Case) -> Iterator[Note]:
@@ -130,6 +130,19 @@ def _prints_nothing(pairs: Sequence[Pair], side: str) -> bool:
 def _note(code: Any, reason: str, inputs: tuple[str, ...], sides: list[str]) -> Note:
     named: NoteCode = code
     return Note(named, {"sides": sides, "reason": reason, **({"inputs": list(inputs)} if inputs else {})})
+
+
+def _unnamed_notes(pairs: Sequence[Pair], sides: Sequence[str]) -> Iterator[Note]:
+    """A note on the sides whose steps use as many arrays that they do not name, in every launch that can say so."""
+    found: dict[tuple[int, str, str], list[str]] = {}
+    for side in sides:
+        runs = [run for pair in pairs if (run := side_run(pair, side)) is not None]
+        known = [c for run in runs if (c := run.coverage) is not None and c.unnamed is not None]
+        fewest = min(known, key=lambda each: each.unnamed or 0, default=None)
+        if fewest is not None and fewest.unnamed:
+            found.setdefault((fewest.unnamed, fewest.largest_unnamed, fewest.fixed_inputs), []).append(side)
+    for (count, largest, reason), named in found.items():
+        yield Note("inputs_unnamed", {"sides": named, "reason": reason, "count": count, "largest": largest})
 
 
 def _of_side(pairs: Sequence[Pair], side: str, metric: str) -> Iterator[tuple[str, str, tuple[str, ...]]]:

@@ -30,6 +30,11 @@ class Coverage:
     """Declared inputs that were the same in every audit; None where one audit alone cannot show it."""
     unmoved: tuple[str, ...] = ()
     """Outputs that were the same in every audit, though inputs were not."""
+    unnamed: int | None = None
+    """Arrays that the step can use, that the side does not name and that were the same in every audit, though inputs
+    were not; None where nobody looked, or no inputs are named or changed."""
+    largest_unnamed: str = ""
+    """Type and shape of the largest of them: ``float32 [256]``."""
     fixed_inputs: str = ""
     """Why the workload's inputs are not all redrawn, in its own words."""
     poisoned: bool = True

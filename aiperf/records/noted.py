@@ -18,7 +18,7 @@ NoteCode = Literal[
     "audit_time", "fresh_inputs", "hidden_time", "unequal_gpu_work", "no_verdict_in_reach",
     "sliced", "uneven_runs", "first_run_slower", "prints_otherwise", "first_run_files",
     "work_in_outputs", "time_outside", "first_elsewhere", "cpu_time_same", "inputs_undeclared", "inputs_fixed",
-    "outputs_unpoisoned", "outputs_unmoved", "latencies_reported", "values_reported", "stragglers",
+    "inputs_unnamed", "outputs_unpoisoned", "outputs_unmoved", "latencies_reported", "values_reported", "stragglers",
     "nothing_returned", "nothing_printed", "memory_forgotten", "memory_elsewhere", "tolerance_used", "batches_only",
     "scheduled_apart", "doubted", "unverified", "source_figures", "text",
 ]  # fmt: skip

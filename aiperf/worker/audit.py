@@ -19,6 +19,7 @@ from aiperf.protocol.messages import WideReply
 from aiperf.protocol.reported import Coverage
 from aiperf.worker import arrays, contents
 from aiperf.worker.redraw import Redraw
+from aiperf.worker.unnamed import UnnamedArrays, fingerprint_of
 from aiperf.workloads.contract import Work, Workload
 
 _LITTLE = 1 << 20
@@ -54,9 +55,10 @@ _FEWEST_STRAYS = 2
 class Auditor:
     """Audits one side and keeps its snapshots."""
 
-    def __init__(self, workload: Workload, *, keep_bytes: int, pattern: int = arrays.PATTERN) -> None:
+    def __init__(self, workload: Workload, *, keep_bytes: int, pattern: int = arrays.PATTERN, looks: int = 2) -> None:
         """``keep_bytes``: of all outputs together, the smallest of each audit first. ``pattern``: number that the first
-        audit writes over integers, with its lowest bit turned from audit to audit."""
+        audit writes over integers, with its lowest bit turned from audit to audit. ``looks``: audits, the first ones,
+        after which it looks for arrays that the step can use and the workload does not name."""
         self._workload = workload
         self._keep_bytes = keep_bytes
         self.redraw = Redraw(workload)
@@ -67,6 +69,7 @@ class Auditor:
         self._strays: list[float] = []
         self._drawn: list[dict[str, str]] = []
         self._varied: tuple[str, ...] = ()
+        self._unnamed, self._looks = UnnamedArrays(workload.step), looks
 
     def run(self, seed: int, timed: Timed, *, want_reference: bool) -> Snapshot | None:
         """One audit. A step that cannot be audited becomes a fault, not an exception, and leaves no snapshot."""
@@ -80,10 +83,13 @@ class Auditor:
             self._poison()
             self._see_poison()
             clones: dict[str, Any] = {}
-            outputs = self._workload.outputs
-            stray = timed(
-                self._poison, lambda: clones.update({name: arrays.clone(array) for name, array in outputs().items()})
-            )
+            given: dict[str, Any] = {}
+
+            def take() -> None:
+                given.update(self._workload.outputs())
+                clones.update({name: arrays.clone(array) for name, array in given.items()})
+
+            stray = timed(self._poison, take)
             snapshot = self._snapshot(clones, want_reference)
         except arrays.LazyOutput as error:
             self._faults.append(f"an output may not have been computed when the step ended: {error}")
@@ -94,6 +100,8 @@ class Auditor:
             self._faults.append("the step changed its inputs, which the next call will see: let it work on a copy")
         self._strays.append(stray)
         self.snapshots.append(snapshot)
+        if before and self._unnamed.looks < self._looks:
+            self._unnamed.look([*given.values(), *self._inputs().values()])
         return snapshot
 
     def in_a_row(self, step: Callable[[], object], *, seconds: float) -> WideReply:
@@ -211,12 +219,15 @@ class Auditor:
         fixed = tuple(name for name in self._fixed() if name not in self._varied)
         if workload.one_input:
             fixed = ("arguments",) if all(drawn == self._drawn[0] for drawn in self._drawn) else ()
+        unnamed = self._unnamed_unchanged()
         moved = workload.redraw is not None and len({str(s.claims.outputs) for s in self.snapshots}) > 1
         without: Literal["redrawn", "undeclared"] = "redrawn" if moved else "undeclared"
         return Coverage(
             inputs="declared" if self._drawn and self._drawn[0] else without,
             fixed=fixed if several else None,
             unmoved=self._unmoved() if several else (),
+            unnamed=None if unnamed is None else len(unnamed),
+            largest_unnamed=unnamed[0] if unnamed else "",
             fixed_inputs=workload.fixed_inputs,
             poisoned=workload.poison,
             kept_outputs=workload.kept_outputs,
@@ -224,6 +235,11 @@ class Auditor:
             latency_source=workload.latency_source,
             done_outside=workload.done_outside,
         )
+
+    def _unnamed_unchanged(self) -> list[str] | None:
+        """Unnamed arrays that were the same after audits with different inputs; None without such audits."""
+        drawn, looks = self._drawn, self._unnamed.looks
+        return self._unnamed.unchanged() if looks > 1 and all(drawn[0] != each for each in drawn[1:looks]) else None
 
     def _unmoved(self) -> tuple[str, ...]:
         """Outputs with elements that every audit left the same, where it met other inputs and no output changed."""
@@ -306,6 +322,8 @@ def rehearse(workload: Workload) -> None:
             poison=workload.poison,
         )
         Auditor(nothing, keep_bytes=_LITTLE).run(0, _untimed, want_reference=False)
+        for array in samples.values():
+            fingerprint_of(array)
 
 
 def _nothing() -> None:

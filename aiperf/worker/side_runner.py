@@ -33,6 +33,8 @@ _HALF, _LONG_S = 0.5, 20e-3
 each of them."""
 _LARGEST = 1 << 63
 """Whole numbers from here on can be stored in no column."""
+_LOOKS = 2
+"""Audits after which arrays are looked at that no workload names."""
 _KEEP_BYTES = {"bitwise": 64 << 20, "tolerance": 2 << 30, "named": 2 << 30, "none": 0}
 """Outputs kept for the comparison; a bitwise one needs them only to say where they differ."""
 
@@ -72,8 +74,10 @@ class SideRunner:
     def auditor(self) -> Auditor:
         """Made after the first step, because only then do outputs exist."""
         if self._auditor is None:
-            keep = _KEEP_BYTES[self.request.check.kind]
-            self._auditor = Auditor(self._audited(), keep_bytes=keep, pattern=self.request.pattern)
+            keep, pattern = _KEEP_BYTES[self.request.check.kind], self.request.pattern
+            # Reading arrays that lie in files would count into a peak of memory.
+            looks = 0 if self.request.measure.metric == "peak_memory" else _LOOKS
+            self._auditor = Auditor(self._audited(), keep_bytes=keep, pattern=pattern, looks=looks)
         return self._auditor
 
     def _audited(self) -> Workload:

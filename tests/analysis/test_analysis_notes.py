@@ -36,6 +36,18 @@ def test_every_code_has_a_sentence() -> None:
             "jmh's own figures: mean 1.30 us/op, n 6, error ± 0.7 us/op; the time is aiperf's, a geometric mean of the "
             "replicates",
         ),
+        (
+            "inputs_unnamed",
+            {"sides": ["after"], "reason": "", "count": 2, "largest": "float32 [256]"},
+            "the step of after uses 2 arrays that are not named as inputs (largest: float32 [256]); no audit changes "
+            "them, so answers that depend on them are not checked with other values",
+        ),
+        (
+            "inputs_unnamed",
+            {"sides": ["before", "after"], "reason": "frozen weights", "count": 1, "largest": "bfloat16 [8, 4]"},
+            "the steps of before and after each use an array that is not named as an input (bfloat16 [8, 4]); no audit "
+            "changes it, so answers that depend on it are not checked with other values (frozen weights)",
+        ),
         ("voided", {"voids": 3, "pairs": 5}, "3 of 5 pairs were voided by the environment"),
         ("narrow_enough", {"pairs": 6, "width": 0.01}, "the interval reached the requested width (±1 %) at 6 pairs"),
         (

@@ -396,6 +396,30 @@ def test_outputs_that_no_input_moves_are_told_where_every_launch_found_them_so_a
     assert unexplained([open_note], sides=SIDES, metric="time") == [open_note]
 
 
+def test_unnamed_arrays_are_told_where_every_launch_found_some_and_never_refused():
+    two = Coverage(fixed=(), unnamed=2, largest_unnamed="float32 [256]")
+    (note,) = notes_of(after=two)
+    values = {"sides": ["after"], "reason": "", "count": 2, "largest": "float32 [256]"}
+    assert note == Note("inputs_unnamed", values)
+    assert unexplained([note], sides=SIDES, metric="time") == []
+    assert refused([note], sides=SIDES, metric="time") is None
+    assert doubts(pairs_of(after=two), make_case(), strict=True) == ()
+    one = replace(two, unnamed=1, largest_unnamed="float32 [8]")
+    assert notes_of(after=two, last=one)[0].values == {**values, "count": 1, "largest": "float32 [8]"}
+    assert notes_of(after=two, last=replace(two, unnamed=0)) == []
+    assert notes_of(after=two, last=replace(two, unnamed=None)) == [note]
+    assert notes_of(after=replace(two, unnamed=None)) == []
+
+
+def test_sides_with_equal_unnamed_arrays_and_reasons_share_a_note():
+    two = Coverage(fixed=(), unnamed=2, largest_unnamed="float32 [256]")
+    assert [note.values["sides"] for note in notes_of(two, two)] == [["before", "after"]]
+    for other in ({"unnamed": 3}, {"largest_unnamed": "float32 [8]"}, {"fixed_inputs": "frozen weights"}):
+        notes = notes_of(two, replace(two, **other))
+        assert [note.values["sides"] for note in notes] == [["before"], ["after"]]
+    assert notes[1].values["reason"] == "frozen weights"
+
+
 def test_a_metric_that_the_workload_gives_itself_is_told_where_the_case_is_about_it():
     runs = [replace(make_run(side), coverage=Coverage(fixed=()), values={"rate": (3.0,)}) for side in SIDES]
     about, other = (list(unverified_notes(make_pairs(D, runs=runs), make_case(metric=m))) for m in ("rate", "time"))

@@ -526,7 +526,7 @@ def test_a_pair_has_the_calls_outside_of_the_time_and_what_its_audits_reached(
         assert set(run.phases) == {"inputs", "outputs", "pending", "redraw", *closed}
         assert run.phases["inputs"].calls == run.phases["outputs"].calls == PRECISION.audits
         assert run.phases["redraw"].calls >= PRECISION.audits
-        assert run.coverage == Coverage(inputs="declared", fixed=())
+        assert run.coverage == Coverage(inputs="declared", fixed=(), unnamed=0)
 
 
 # ---- failures ------------------------------------------------------------------------------------------------------

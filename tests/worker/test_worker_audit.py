@@ -373,10 +373,10 @@ def test_inputs_without_names_count_as_redrawn_only_where_the_outputs_moved(x):
 
 def test_coverage_carries_the_reason_of_the_workload_and_what_it_leaves_unchecked(x):
     out = np.empty_like(x)
-    assert covered(tanh_of(x, out)) == Coverage(fixed=())
+    assert covered(tanh_of(x, out)) == Coverage(fixed=(), unnamed=0)
     told = {"fixed_inputs": "reads a file", "kept_outputs": "state", "latency_source": "clock"}
     other = covered(tanh_of(x, out, poison=False, latencies=lambda: [], **told))
-    assert other == Coverage(fixed=(), poisoned=False, latencies=True, **told)
+    assert other == Coverage(fixed=(), unnamed=0, poisoned=False, latencies=True, **told)
 
 
 @pytest.mark.parametrize("kind", ["float64", "float32", "float16"])
@@ -500,3 +500,64 @@ def test_outputs_of_keys_that_were_varied_are_not_the_same_whatever_the_inputs()
     assert auditor.coverage.unmoved == ("out",)
     assert auditor.varied(5, given.step).varied == ("x",)
     assert auditor.coverage.unmoved == ()
+
+
+def scaled_by(weights, x, **fields):
+    """A step that uses ``weights`` and a buffer of its own, and names neither."""
+    out, buffer = np.empty_like(x), np.empty_like(x)
+
+    def step():
+        np.multiply(x, weights, out=buffer)
+        np.tanh(buffer, out=out)
+
+    return workload(step, lambda: {"out": out}, x, **fields)
+
+
+def test_coverage_counts_the_arrays_that_a_step_uses_without_naming_them_and_no_buffers(x):
+    weights = np.ones(x.shape, np.float32)
+    told = covered(scaled_by(weights, x))
+    assert (told.unnamed, told.largest_unnamed) == (1, "float32 [100]")
+    assert covered(tanh_of(x, np.empty_like(x))).unnamed == 0
+    order, fine = np.arange(45), np.ones(40, int)
+    given = scaled_by(weights, x)
+    more = replace(given, step=lambda: (given.step(), order.sum(), fine.fill(1)))
+    assert (covered(more).unnamed, covered(more).largest_unnamed) == (3, "float32 [100]")
+    # Neither an input that no audit redraws, nor an output that is always the same.
+    assert covered(replace(more, inputs=lambda: {"x": x, "order": order})).unnamed == 2
+    assert covered(replace(more, outputs=lambda: {**given.outputs(), "fine": fine})).unnamed == 2
+    named = replace(given, inputs=lambda: {"x": x, "weights": weights})
+    assert (covered(named).unnamed, covered(named).largest_unnamed) == (0, "")
+
+
+def test_weights_that_a_redraw_changes_without_naming_them_are_not_counted(x):
+    weights = np.ones_like(x)
+
+    def redraw(seed):
+        weights[:], x[:] = np.random.default_rng(seed).standard_normal((2, len(x)))
+
+    assert covered(scaled_by(weights, x, redraw=redraw)).unnamed == 0
+    same = lambda seed: np.copyto(x, seed)  # noqa: E731
+    assert covered(scaled_by(weights, x, redraw=same)).unnamed == 1
+
+
+def test_nothing_is_said_of_unnamed_arrays_without_audits_with_different_named_inputs(x):
+    weights = np.ones_like(x)
+    assert covered(scaled_by(weights, x), seeds=(5,)).unnamed is None
+    assert covered(scaled_by(weights, x, redraw=lambda seed: None)).unnamed is None
+    names_none = audited(replace(scaled_by(weights, x), inputs=None), seeds=(5, 6))
+    assert (names_none.coverage.unnamed, names_none._unnamed.looks) == (None, 0)
+    auditor = Auditor(given := scaled_by(weights, x), keep_bytes=0, looks=0)
+    for seed in (5, 6):
+        auditor.run(seed, timed_by(given.step), want_reference=False)
+    assert auditor.coverage.unnamed is None
+
+
+def test_outputs_are_asked_for_no_more_often_for_unnamed_arrays_and_last_right_after_the_step(x):
+    asked = []
+    out = np.empty_like(x)
+    given = workload(lambda: np.tanh(x, out=out), lambda: asked.append(out.copy()) or {"out": out}, x)
+    audited(given)
+    assert np.array_equal(asked[-1], np.tanh(x))
+    calls = len(asked)
+    Auditor(given, keep_bytes=1 << 30, looks=0).run(5, timed_by(given.step), want_reference=False)
+    assert len(asked) == 2 * calls

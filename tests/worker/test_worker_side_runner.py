@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from time import process_time
 
+import numpy as np
 import pytest
 from worker_made import set_up_request
 
@@ -324,3 +325,16 @@ def test_ranks_tell_the_cpu_time_of_their_single_iterations_as_well():
     assert {name: len(seconds) for name, seconds in reply.spent.items()} == {"fresh": 3, "again": 3}
     assert max(reply.spent["again"]) < 0.004 <= min(reply.spent["fresh"])
     assert single_iterations(1, 10.0).spent == {}
+
+
+@pytest.mark.parametrize(("metric", "count"), [("time", 1), ("peak_memory", None)])
+def test_audits_look_for_unnamed_arrays_unless_the_case_is_about_peak_memory(metric, count):
+    request = set_up_request("healthy")
+    runner = SideRunner(
+        replace(request, measure=replace(request.measure, metric=metric)), Context(seed=3), Ranges.open()
+    )
+    step, table = runner.workload.step, np.ones(9)
+    runner.workload = replace(runner.workload, step=lambda: (step(), table.sum()))
+    for seed in (5, 6):
+        runner.audit(AuditRequest("before", seed, 0, 1))
+    assert runner.summarise().coverage.unnamed == count
