@@ -53,6 +53,7 @@ TOGETHER = {
         "launch/test_launch_standalone.py",
         "launch/test_launch_gang.py",
         "recipes/test_recipes_survey.py",
+        "recipes/test_recipes_nodes.py",
         "cli/test_cli_profile.py",
         "cli/test_cli_host.py",
         "cli/test_cli_pages.py",
