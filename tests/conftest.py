@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import compiled  # noqa: F401 - before anything of aiperf is imported
+import compiled  # before anything of aiperf is imported
 import hypothesis
 import pytest
 from nursery import LOADS, Nursery
@@ -53,6 +53,7 @@ TOGETHER = {
         "launch/test_launch_standalone.py",
         "launch/test_launch_gang.py",
         "recipes/test_recipes_survey.py",
+        "recipes/test_recipes_nodes.py",
         "cli/test_cli_profile.py",
         "cli/test_cli_host.py",
         "cli/test_cli_pages.py",
@@ -102,6 +103,12 @@ def pytest_configure() -> None:
     os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "0")
     os.environ.setdefault("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")
     gc.set_threshold(50_000, 20, 20)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Where processes will share the tests, they find them compiled."""
+    if getattr(session.config.option, "numprocesses", None):
+        compiled.keep(session.config)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

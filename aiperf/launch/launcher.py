@@ -1,6 +1,7 @@
 """Starts the programs of one side one after the other, ends whatever they leave behind, and reports what they used.
 
-What must not live here: imports of this package or of anything heavy; the file is started bare with ``python -I -S``.
+What must not live here: imports of this package or of anything heavy: it is started bare with ``python -I -S``,
+compiled already (program.py).
 The kernel hands the memory of whoever forks on to a program's own peak, so this process has to stay small.
 
 Standard input takes orders, standard output gives reports (program.py has the other end). When standard input ends,
@@ -376,23 +377,18 @@ def _adopt() -> bool:
 
 def main() -> None:
     """Take orders until there are no more to come."""
-    if len(sys.argv) < 2:
+    if len(sys.argv) < 3:
         _begin_again("adopts" if _adopt() else "alone")
-    _say(f"{sys.argv[1]}\n".encode())
+    _say(f"{sys.argv[2]}\n".encode())
     _serve(os.sched_getaffinity(0))
 
 
 def _begin_again(word: str) -> None:
-    """Replace this process by one that holds neither a compiler's memory nor what was imported for one system call."""
-    import marshal
-
-    with open(__file__, encoding="utf-8") as file:
-        code = marshal.dumps(compile(file.read(), __file__, "exec"))
-    kept = os.memfd_create("launcher", 0)
-    os.write(kept, code)
-    os.lseek(kept, 0, os.SEEK_SET)
-    load = f"import marshal, os; code = marshal.loads(open({kept}, 'rb').read()); exec(code)"
-    os.execv(sys.executable, [sys.executable, "-I", "-S", "-c", load, word])
+    """Replace this process by one that does not hold what was imported for one system call."""
+    code = sys.argv[1]
+    os.lseek(int(code), 0, os.SEEK_SET)
+    load = f"import marshal; exec(marshal.loads(open({code}, 'rb').read()))"
+    os.execv(sys.executable, [sys.executable, "-I", "-S", "-c", load, code, word])
 
 
 if __name__ == "__main__":

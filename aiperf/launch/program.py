@@ -6,6 +6,7 @@ What must not live here: what that process does (launcher.py), and any opinion o
 from __future__ import annotations
 
 import contextlib
+import marshal
 import os
 import select
 import shutil
@@ -13,8 +14,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import TracebackType
 
@@ -26,6 +28,7 @@ from aiperf.launch.environment import OWN
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.scheduling import Scheduling, apart, of_family
 
+_LOAD = "import marshal; exec(marshal.loads(open({}, 'rb', closefd=False).read()))"
 _START_S = 20.0
 _CLOSE_S = 5.0
 _KILL_WAIT_S = 10.0
@@ -72,12 +75,13 @@ class Launcher:
 
     def __enter__(self) -> Launcher:
         env = {name: value for name, value in os.environ.items() if not name.startswith(OWN)}
-        argv = [sys.executable, "-I", "-S", launcher.__file__]
         try:
-            self._process = subprocess.Popen(
-                argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env, cwd="/",
-                start_new_session=True, bufsize=0,
-            )  # fmt: skip
+            with _code() as code:
+                argv = [sys.executable, "-I", "-S", "-c", _LOAD.format(code), str(code)]
+                self._process = subprocess.Popen(
+                    argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env, cwd="/",
+                    start_new_session=True, bufsize=0, pass_fds=(code,),
+                )  # fmt: skip
             if self._guardian is not None:
                 self._guardian.watch(self._process.pid)
             self.adopts = self.line(_START_S) == "adopts"
@@ -321,3 +325,17 @@ def launcher_marks(allowed: set[int], cpus: tuple[int, ...] | None) -> tuple[str
 def _found(argv: Sequence[str], env: Mapping[str, str]) -> str:
     """Where a program lies: looked up before it is started, so that the search is not in its time."""
     return shutil.which(argv[0], path=env.get("PATH", os.defpath)) or argv[0]
+
+
+@contextlib.contextmanager
+def _code() -> Iterator[int]:
+    """A descriptor of the launcher's code, compiled: Python keeps that of what is imported, and not of what it starts
+    with. Closed here at the end."""
+    name, path = launcher.__name__, str(launcher.__file__)
+    found = os.memfd_create("launcher")
+    try:
+        os.write(found, marshal.dumps(SourceFileLoader(name, path).get_code(name)))
+        os.lseek(found, 0, os.SEEK_SET)
+        yield found
+    finally:
+        os.close(found)

@@ -108,8 +108,12 @@ def _files(folders: Sequence[Path] | None) -> list[Path]:
 
 
 def _inside(folder: Path) -> list[Path]:
-    files = (p for suffix in YAML_SUFFIXES for p in folder.rglob(f"*{suffix}"))
-    return sorted(p for p in files if not any(part.startswith(".") for part in p.relative_to(folder).parts))
+    found: list[Path] = []
+    for place, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        names = (name for name in (*folders, *files) if name.endswith(YAML_SUFFIXES) and not name.startswith("."))
+        found += (Path(place, name) for name in names)
+    return sorted(found, key=lambda path: path.parts)
 
 
 def _matches(selector: str, known: list[Path]) -> list[Path]:

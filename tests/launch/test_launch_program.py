@@ -236,7 +236,7 @@ def test_a_control_group_is_made_only_where_the_kernel_has_one(tmp_path: Path) -
         group_base.cache_clear()
 
 
-BUSY = "import os, time; {change}\nwhile time.process_time() < 0.4: pass"
+BUSY = "import os, time; {change}\nwhile time.process_time() < 0.25: pass"
 IN_CHILD = "import os\nif os.fork():\n    os.wait()\nelse:\n    exec({code!r}); os._exit(0)"
 
 

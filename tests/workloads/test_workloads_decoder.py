@@ -160,7 +160,7 @@ def test_a_layer_is_compiled_once_for_all_layers_and_gives_what_it_gives_as_it_i
     assert compiler_counts("graphs")["graphs"] == before + 1
 
 
-@pytest.mark.parametrize("acceptance", [0.3, 0.8])
+@pytest.mark.parametrize("acceptance", [pytest.param(0.3, marks=pytest.mark.long), 0.8])
 def test_speculation_chooses_what_greedy_decoding_chooses_and_accepts_as_often_as_asked(acceptance):
     shape = Shape(layers=4, width=64, heads=4, kv_heads=4, inner=96, vocab=256)
     model, prompt, count = draw(shape, seed=1, max_tokens=160), _prompts(1), 96
@@ -183,7 +183,7 @@ def test_speculation_chooses_what_greedy_decoding_chooses_and_accepts_as_often_a
         assert tally.accepted <= tally.proposed
 
 
-@pytest.mark.parametrize(("which", "ahead"), [([0, 2], 3), ([0], 5)])
+@pytest.mark.parametrize(("which", "ahead"), [([0, 2], 3), pytest.param([0], 5, marks=pytest.mark.long)])
 @torch.inference_mode()
 def test_layers_of_the_model_itself_propose_in_its_own_cache(which, ahead):
     shape = Shape(layers=4, width=64, heads=4, kv_heads=4, inner=96, vocab=256)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -37,41 +37,46 @@ def network(kind: str, *, width: int, seed: int) -> Callable[[torch.Tensor], tor
     return _gpu_worker.build(kind, _gpu_worker.draw(kind, width=width, seed=seed), device=torch.device("cpu"))
 
 
-def test_processes_answer_from_the_shared_inputs_and_end_with_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
-    small(monkeypatch)
-    pool = GpuPool(["infer", "train", "filling"], seed=3, requests=2, device=-1, env={})
-    try:
-        assert pool.facts == ["cpu"] * 3
-        pool.redraw(8)
-        pool.results[:] = np.nan
-        pool.step()
-        for index, kind in enumerate(("infer", "train", "filling")):
-            solo = network(kind, width=16, seed=3)
-            want = solo(torch.from_numpy(pool.inputs[index].copy()))
-            assert np.array_equal(pool.results[index], want.numpy())
-        pids = [worker.pid for worker in pool._workers]
-    finally:
-        pool.close()
+@pytest.fixture(scope="module")
+def pool() -> Iterator[GpuPool]:
+    """A process of each kind, all of which load torch."""
+    with pytest.MonkeyPatch.context() as patch:
+        small(patch)
+        pool = GpuPool(_gpu_pool.KINDS, seed=3, requests=3, device=-1, env={})
+    yield pool
+    pool.close()
+
+
+def test_processes_answer_from_the_shared_inputs(pool: GpuPool) -> None:
+    assert pool.facts == ["cpu"] * 3
+    pool.redraw(8)
+    pool.results[:] = np.nan
+    pool.step()
+    for index, kind in enumerate(("infer", "train", "filling")):
+        solo = network(kind, width=16, seed=3)
+        want = solo(torch.from_numpy(pool.inputs[index].copy()))
+        assert np.array_equal(pool.results[index], want.numpy())
+
+
+def test_the_first_process_tells_what_each_of_its_requests_took_since_it_was_asked(pool: GpuPool) -> None:
+    pool.take_latencies()
+    began = time.monotonic()
+    pool.step()
+    pool.step()
+    passed = time.monotonic() - began
+    took = pool.take_latencies()
+    assert len(took) == 6
+    assert min(took) > 0
+    assert sum(took) < passed
+    assert pool.take_latencies() == []
+
+
+def test_processes_end_with_the_pool(pool: GpuPool) -> None:
+    pids = [worker.pid for worker in pool._workers]
+    assert all(Path(f"/proc/{pid}").exists() for pid in pids)
+    assert len(pids) == 3
+    pool.close()
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
-
-
-def test_the_first_process_tells_what_each_of_its_requests_took_since_it_was_asked(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    small(monkeypatch)
-    pool = GpuPool(["infer", "train"], seed=3, requests=3, device=-1, env={})
-    try:
-        began = time.monotonic()
-        pool.step()
-        pool.step()
-        passed = time.monotonic() - began
-        took = pool.take_latencies()
-        assert len(took) == 6
-        assert min(took) > 0
-        assert sum(took) < passed
-        assert pool.take_latencies() == []
-    finally:
-        pool.close()
 
 
 def test_a_process_that_dies_is_told_and_leaves_no_other_behind(

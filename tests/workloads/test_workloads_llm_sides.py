@@ -259,7 +259,7 @@ def test_decoding_switches_by_the_smoothed_margin_every_eight_tokens_and_back_be
 
 
 @pytest.mark.usefixtures("quick_products")
-@pytest.mark.parametrize("kv", ["contiguous", "static"])
+@pytest.mark.parametrize("kv", [pytest.param("contiguous", marks=pytest.mark.long), "static"])
 def test_a_switched_side_decodes_some_tokens_in_fp8_and_says_how_many(kv):
     shared = {"model": "small", "feed": "forced", "new_tokens": 32}
     exact, switched, low = (_side(**shared, kv=kv, precision=how) for how in ("same", "switched", "fp8"))
