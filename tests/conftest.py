@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import compiled  # before anything of aiperf is imported
+import compiled  # noqa: F401 - before anything of aiperf is imported
 import hypothesis
 import pytest
 from nursery import LOADS, Nursery
@@ -103,12 +103,6 @@ def pytest_configure() -> None:
     os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "0")
     os.environ.setdefault("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")
     gc.set_threshold(50_000, 20, 20)
-
-
-def pytest_sessionstart(session: pytest.Session) -> None:
-    """Where processes will share the tests, they find them compiled."""
-    if getattr(session.config.option, "numprocesses", None):
-        compiled.keep(session.config)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
