@@ -74,19 +74,25 @@ def format_cpus(cpus: Sequence[int]) -> str:
 
 
 def place(
-    pin: str, *, cpus_wanted: int = 1, allowed: Sequence[int] | None = None, probe_seconds: float = 0.15
+    pin: str,
+    *,
+    cpus_wanted: int = 1,
+    allowed: Sequence[int] | None = None,
+    whole_cores: bool = False,
+    probe_seconds: float = 0.15,
 ) -> tuple[int, ...] | None:
     """The CPUs that every side shares; None for ``pin`` none. Raises UserError for a bad list.
 
     ``auto`` takes as many quiet CPUs as are wanted, unprobed where the host has no more or the case wants all
-    (``cpus_wanted`` 0). A list is taken as it is.
+    (``cpus_wanted`` 0); ``whole_cores``: all hardware threads of their cores. A list is taken as it is.
     """
     usable = tuple(sorted(os.sched_getaffinity(0))) if allowed is None else tuple(allowed)
     if pin == "none":
         return None
     if pin != "auto":
         return parse_cpus(pin, allowed=usable)
-    return quiet_cpus(cpus_wanted or len(usable), candidates=usable, probe_seconds=probe_seconds)
+    count = cpus_wanted or len(usable)
+    return quiet_cpus(count, candidates=usable, whole_cores=whole_cores, probe_seconds=probe_seconds)
 
 
 def others(chosen: Sequence[int], allowed: Sequence[int]) -> tuple[int, ...]:
@@ -105,9 +111,15 @@ def on_same_nodes(cpus: Sequence[int], among: Sequence[int], *, root: Path = pro
 
 
 def quiet_cpus(
-    count: int, *, candidates: Sequence[int] | None = None, probe_seconds: float = 0.15, root: Path = proc.ROOT
+    count: int,
+    *,
+    candidates: Sequence[int] | None = None,
+    whole_cores: bool = False,
+    probe_seconds: float = 0.15,
+    root: Path = proc.ROOT,
 ) -> tuple[int, ...]:
-    """The ``count`` quietest candidates, sorted; hardware threads of one core are not taken together if avoidable.
+    """The ``count`` quietest candidates, sorted; hardware threads of one core are not taken together if avoidable, or
+    with ``whole_cores`` those of the quietest CPUs' cores, which may be more CPUs than ``count``.
 
     With as many candidates as wanted nothing is probed.
     """
@@ -116,6 +128,11 @@ def quiet_cpus(
         return usable
     ranking = [probe.cpu for probe in probe_cpus(usable, count=count, probe_seconds=probe_seconds, root=root)]
     chosen: list[int] = []
+    if whole_cores:
+        for cpu in ranking:
+            if len(chosen) < count and cpu not in chosen:
+                chosen += [its for its in proc.siblings(cpu, root) if its in usable]
+        return tuple(sorted(chosen))
     for cpu in ranking:
         if len(chosen) < count and not set(proc.siblings(cpu, root)) & set(chosen):
             chosen.append(cpu)

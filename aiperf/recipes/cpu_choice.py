@@ -36,13 +36,13 @@ class CpuChoice:
     def __init__(self, host: HostFacts, pin: str, still: Callable[[], AbstractContextManager[None]]) -> None:
         """``pin``: as in Settings. ``still``: nothing of this session is at work inside it."""
         self._host, self._pin, self._still = host, pin, still
-        self._chosen: dict[tuple[int, int, int], tuple[tuple[int, ...] | None, float]] = {}
-        """(GPUs, ranks, CPUs of each) -> CPUs, and when they were found."""
+        self._chosen: dict[tuple[int, int, int, bool], tuple[tuple[int, ...] | None, float]] = {}
+        """(GPUs, ranks, CPUs of each, whether by whole cores) -> CPUs, and when they were found."""
         self._near_gpus: tuple[tuple[int, ...], ...] | None = None
 
     def of_case(self, case: Case) -> tuple[int, ...] | None:
         """CPUs for a pair: those of the last pair that wanted as many, if they were found lately. None: unpinned."""
-        wanted = (case.needs.gpus, ranks_per_node(case), _cpus_of_rank(case))
+        wanted = (case.needs.gpus, ranks_per_node(case), _cpus_of_rank(case), case.needs.whole_cores)
         cpus, since = self._chosen.get(wanted, (None, float("-inf")))
         if time.monotonic() - since > _REPROBE_S:
             with self._still():
@@ -62,7 +62,8 @@ class CpuChoice:
                     return assigned
             elif len(set(near)) == 1 and len(near[0]) >= ranks * each:
                 allowed = near[0]
-        return place(self._pin, cpus_wanted=cpus_wanted(case), allowed=allowed)
+        whole = case.needs.whole_cores
+        return place(self._pin, cpus_wanted=cpus_wanted(case), allowed=allowed, whole_cores=whole)
 
     def _near(self) -> tuple[tuple[int, ...], ...]:
         if self._near_gpus is None:

@@ -25,6 +25,8 @@ class Needs:
     libraries: dict[str, str] = field(default_factory=dict)
     """Import name -> version specifier ("" for any)."""
     cpus: int = 0
+    whole_cores: bool = False
+    """The CPUs that are chosen are all hardware threads of their cores."""
     memory: int = 0
     gpu_memory: int = 0
     disk: int = 0

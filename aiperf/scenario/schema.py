@@ -228,6 +228,8 @@ class NeedsFile(_Strict):
     """Import name -> version specifier, "" for any version."""
     cpus: Count = 0
     """CPUs that aiperf may use."""
+    whole_cores: bool = False
+    """The CPUs that aiperf chooses are all hardware threads of their cores."""
     memory: Size = 0
     """Free host memory."""
     gpu_memory: Size = 0

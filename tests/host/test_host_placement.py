@@ -109,5 +109,20 @@ def test_hardware_threads_of_one_core_are_not_taken_together(tmp_path):
     assert quiet_cpus(2, candidates=range(ghost, ghost + 4), probe_seconds=0.01, root=root) == (ghost, ghost + 2)
 
 
+def test_hardware_threads_of_one_core_are_taken_together_where_whole_cores_are_asked_for(tmp_path):
+    ghost = max(os.sched_getaffinity(0)) + 1000
+    folder = "sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
+    cores = {ghost + cpu: f"{ghost + cpu % 4},{ghost + cpu % 4 + 4}\n" for cpu in range(8)}
+    root = write(machine(tmp_path), {folder.format(cpu): text for cpu, text in cores.items()})
+
+    def chosen(count: int, candidates: range) -> list[int]:
+        found = quiet_cpus(count, candidates=candidates, whole_cores=True, probe_seconds=0.01, root=root)
+        return [cpu - ghost for cpu in found]
+
+    assert chosen(4, range(ghost, ghost + 8)) == [0, 1, 4, 5]
+    assert chosen(3, range(ghost, ghost + 8)) == [0, 1, 4, 5], "a CPU more than asked for, not half a core"
+    assert chosen(2, range(ghost, ghost + 4)) == [0, 1], "threads that aiperf may not use are left out"
+
+
 def test_as_many_candidates_as_wanted_are_taken_unprobed():
     assert quiet_cpus(2, candidates=(4, 9), probe_seconds=30) == (4, 9)

@@ -23,6 +23,7 @@ class Engine:
     def __init__(self, asked: argparse.Namespace) -> None:
         self.asked, self.slots = asked, asyncio.Semaphore(asked.slots)
         self.seen: set[str] = set()
+        self.first = ""
         self.free_at = 0.0
         self.hits = self.queries = self.requests = self.running = self.waiting = 0
 
@@ -125,7 +126,8 @@ async def _stream(prompt: str, usage: dict[str, Any], writer: asyncio.StreamWrit
     if fault == "garbage":
         writer.write(b"<html>\n<p>an error page\n\n")
         return False
-    words = prompt.split()[::-1] or ["empty"]
+    engine.first = engine.first or prompt
+    words = (engine.first if fault == "mixed_up" else prompt).split()[::-1] or ["empty"]
     many = usage["completion_tokens"]
     loop = asyncio.get_running_loop()
     came = loop.time()

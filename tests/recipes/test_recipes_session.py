@@ -198,7 +198,7 @@ def placed(monkeypatch, near, *, gpus, ranks=1, pin="auto"):
     """The CPUs that a case of so many GPUs and ranks gets on a machine of sixteen CPUs."""
     asked: list[tuple[int, ...]] = []
 
-    def quietest(pin, *, cpus_wanted, allowed):
+    def quietest(pin, *, cpus_wanted, allowed, whole_cores=False):
         asked.append(tuple(allowed))
         return None if pin == "none" else tuple(allowed)[:cpus_wanted]
 
@@ -297,7 +297,7 @@ def expecting(
     monkeypatch.setattr("aiperf.recipes.cpu_choice.gpu_cpus", lambda found, *, allowed: ())
     monkeypatch.setattr(
         "aiperf.recipes.cpu_choice.place",
-        lambda pin, *, cpus_wanted, allowed: None if pin == "none" else tuple(allowed)[:cpus_wanted],
+        lambda pin, *, cpus_wanted, allowed, whole_cores: None if pin == "none" else tuple(allowed)[:cpus_wanted],
     )
     case = replace(make_case(), **{"needs": Needs(gpus=gpus), **case_fields})
     there = tuple(Gpu(index, "NVIDIA H200", f"GPU-{index}", "9.0", size, size) for index in range(gpus))
@@ -494,12 +494,24 @@ def test_a_side_that_is_held_against_nothing_can_go_without_audits(monkeypatch, 
     assert audits == [2, 0, 1, 2]
 
 
+def test_a_case_that_needs_whole_cores_gets_them_and_not_the_cpus_found_for_another(monkeypatch) -> None:
+    monkeypatch.setattr(
+        "aiperf.recipes.cpu_choice.place",
+        lambda pin, *, cpus_wanted, allowed, whole_cores: (0, 8) if whole_cores else tuple(allowed)[:cpus_wanted],
+    )
+    bench = MeasurementSession(replace(HOST, cpus=tuple(range(16))), make_settings(pin="auto"))
+    two = replace(make_case(), needs=Needs(cpus=2))
+    assert bench._cpus.of_case(two) == (0, 1)
+    assert bench._cpus.of_case(replace(two, id="whole", needs=Needs(cpus=2, whole_cores=True))) == (0, 8)
+    assert bench._cpus.of_case(two) == (0, 1)
+
+
 def test_quiet_cpus_are_kept_for_the_next_pairs_that_want_as_many_and_looked_for_again_after_three_minutes(
     monkeypatch,
 ) -> None:
     now, probed = [100.0], []
 
-    def quietest(pin, *, cpus_wanted, allowed):
+    def quietest(pin, *, cpus_wanted, allowed, whole_cores=False):
         probed.append((now[0], cpus_wanted))
         return tuple(allowed)[:cpus_wanted]
 

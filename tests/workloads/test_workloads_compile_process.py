@@ -115,6 +115,26 @@ def test_a_function_called_as_it_is_gives_the_truth_and_compiles_nothing(tmp_pat
     assert graphs == [0, 1]
 
 
+@pytest.mark.parametrize("backend", ["none", "eager", "aot_eager"])
+def test_what_a_stage_changes_in_the_results_is_reported_as_drift(backend, tmp_path):
+    asked = {"function": "block", "lengths": [8, 12], "include_compile": False, "backend": backend}
+    workload = family.process(Context(seed=3, scratch=tmp_path), **asked)
+    assert "drift" not in workload.counters(), "before the first step there is nothing to compare"
+    workload.step()
+    workload.redraw(7)
+    assert 0 <= workload.counters()["drift"] < 1e-5
+    rounds = workload.step.__self__
+    ready = rounds._ready
+
+    def wrong(*arguments):
+        out = ready(*arguments).clone()
+        out[0, 3, 5] -= 0.5
+        return out
+
+    rounds._ready = wrong
+    assert workload.counters()["drift"] == pytest.approx(0.5, abs=1e-5)
+
+
 def test_the_chain_written_out_by_hand_is_the_gelu_of_the_library():
     x = torch.linspace(-4, 4, 33)
     build = subjects.build("elementwise_chain", variant="plain", lengths=[33], layers=1, device="cpu", seed=1)

@@ -6,8 +6,10 @@ from collections import Counter
 
 import numpy as np
 import pytest
+import yaml
 from cpu_pairs import audit
 
+from aiperf.paths import scenario_folder
 from aiperf.workloads.contract import Context
 from aiperf.workloads.decoder.model import PRESETS
 from aiperf.workloads.engine.answers import same_answers
@@ -59,6 +61,16 @@ def test_waves_come_slowly_and_fast_by_eight_at_the_rate_in_all(sides):
     assert gaps[7:15] == pytest.approx(0.0025)
     assert gaps[15:23] == pytest.approx(0.0175)
     assert sides[0].demands[-1].at + gaps[0] == pytest.approx(0.32)
+
+
+def test_the_waves_of_the_shipped_pair_make_windows_from_a_sixth_of_the_delay_to_all_of_it(sides):
+    shipped = yaml.safe_load((scenario_folder() / "cpu" / "fixed-vs-adaptive-batch-delay.yaml").read_text())["params"]
+    engine(Context(seed=3), **{**_SMALL, **{name: shipped[name] for name in ("requests", "rate", "arrivals")}})
+    assert shipped["delay"] == "5ms"
+    policy, times = AdaptiveDelay(shipped["max_batch"], 0.005), [one.at for one in sides[0].demands]
+    windows = [policy.window(times[max(0, end - 5) : end]) for end in range(2, len(times))]
+    assert min(windows) < 0.005 / 6
+    assert max(windows) == pytest.approx(0.005)
 
 
 def test_batches_are_large_above_four_fifths_of_the_time_and_single_below_one_fifth():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 import torch
@@ -163,6 +165,34 @@ def test_adafactor_keeps_less_than_adamw_and_both_make_the_loss_fall(tmp_path):
     parameters = list(models.build("tiny", seed=3, device="cpu", batch=2, seq=8).module.parameters())
     assert sizes[0] == sum(2 * p.nbytes + 4 for p in parameters), "two moments, and a count of updates"
     assert sizes[1] < 0.1 * sizes[0]
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_updates_that_overflow_under_loss_scaling_are_counted(steps, tmp_path, monkeypatch):
+    asked = {**_TINY, "model": "mlp:small", "autocast": "float16_scaled", "steps": steps}
+    kept = model.step(Context(seed=3, scratch=tmp_path), **asked)
+    kept.step()
+    assert kept.counters()["skipped_updates"] == 0
+    scale = 2.0**60  # halved three times, still beyond the largest float16
+    monkeypatch.setattr(torch.amp, "GradScaler", functools.partial(torch.amp.GradScaler, init_scale=scale))
+    skipped = model.step(Context(seed=3, scratch=tmp_path), **asked)
+    skipped.step()
+    assert skipped.counters()["skipped_updates"] == steps
+    skipped.reset()
+    assert skipped.counters()["skipped_updates"] == 0
+
+
+def test_gradients_that_a_type_makes_zero_are_counted(tmp_path):
+    asked = {**_TINY, "model": "mlp:small"}
+    plain = model.step(Context(seed=3, scratch=tmp_path), **asked)
+    assert "zero_gradients" not in plain.counters(), "for types of few bits alone"
+    workload = model.step(Context(seed=3, scratch=tmp_path), **asked, autocast="bfloat16")
+    workload.step()
+    before = workload.counters()
+    assert before["skipped_updates"] == 0
+    gradient = next(array for name, array in workload.outputs().items() if name != "loss" and (array != 0).all())
+    gradient.zero_()
+    assert workload.counters()["zero_gradients"] == before["zero_gradients"] + gradient.numel()
 
 
 def test_losses_are_close_by_the_update_that_differs_most():

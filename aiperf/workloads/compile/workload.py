@@ -108,7 +108,22 @@ class _Rounds:
 
     def counters(self) -> dict[str, float]:
         """What the compiler did in the last step, or in all of them where it is not made to forget."""
-        return self._counted if self._asked.anew or self._asked.backend == "none" else compiler_counts(*_COUNTS)
+        if self._asked.anew:
+            return self._counted
+        counted = self._counted if self._asked.backend == "none" else compiler_counts(*_COUNTS)
+        return counted if self._ready is None else {**counted, "drift": self._drift()}
+
+    def _drift(self) -> float:
+        """The largest difference of an element from what the function gives uncompiled, over all lengths."""
+        most, last = 0.0, self._asked.iterations - 1
+        with torch.no_grad():
+            for tensors in self._subject.cases.values():
+                ours, plain = (
+                    call(*self.arguments(tensors, last)).narrow(self._dim, 0, tensors[0].shape[self._dim]).double()
+                    for call in (self._ready, self._subject.function)
+                )
+                most = max(most, float((ours - plain).abs().max()))
+        return most
 
     def arguments(self, tensors: tuple[Any, ...], call: int) -> tuple[Any, ...]:
         """What call number ``call`` gets: tensors padded and marked, and a number that changes with every call."""

@@ -5,6 +5,7 @@ What must not live here: models (models.py), compilation and capture (model.py),
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import SimpleNamespace
@@ -72,6 +73,11 @@ class _Updates:
         """What the optimizer keeps from one update to the next."""
         return float(sum(value.nbytes for state in self.optimizer.state.values() for value in state.values()))
 
+    def skipped(self) -> float:
+        """Updates since the last reset that were left out for gradients that overflowed: each has halved the scale."""
+        fresh = self._fresh_scale.get("scale", 0.0)
+        return max(0.0, round(math.log2(fresh / self.scaler.get_scale()))) if fresh else 0.0
+
     def reset_scale(self) -> None:
         """Back to the scale of the beginning."""
         self.scaler.load_state_dict(self._fresh_scale)
@@ -134,6 +140,7 @@ def training(
             "host_reads": float(reads),
             "passes": float(updates.passes * asked.steps),
             "optimizer_bytes": updates.kept_bytes(),
+            **(rounded(updates, task) if asked.autocast != "none" else {}),
         },
     )
 
@@ -154,6 +161,16 @@ def graphed_passes(task: models.Task) -> Callable[[Any, Any], Any]:
     """(batch, targets) -> mean loss, whose forward and backward pass are replayed as a CUDA graph each."""
     graphed: Callable[[Any, Any], Any] = torch.cuda.make_graphed_callables(_Loss(task), (task.batch, task.targets))
     return graphed
+
+
+def rounded(updates: _Updates, task: models.Task) -> dict[str, float]:
+    """What a type of few exponents loses in a step: updates that were skipped, gradients that are zero (in any type
+    those of tokens that a batch lacks)."""
+    grads = models.gradients(task.module).values()
+    return {
+        "skipped_updates": updates.skipped(),
+        "zero_gradients": float(sum(int((grad == 0).sum()) for grad in grads)),
+    }
 
 
 def unequal_gradients(task: models.Task, forward: Callable[[Any, Any], Any], repeats: int) -> float:

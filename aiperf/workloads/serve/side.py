@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from aiperf.workloads.contract import Context, Outcome
+from aiperf.workloads.contract import Context
 from aiperf.workloads.serve import faults, metrics
+from aiperf.workloads.serve.answers import text_of
 from aiperf.workloads.serve.client import Endpoint, Sent, keep, send
 from aiperf.workloads.serve.cold import CacheProbe, probe_cache
 from aiperf.workloads.serve.foreign_client import ClientFault, ForeignClient
@@ -119,7 +120,7 @@ class LoadedServer:
             segment, sent = self._send_by(self._foreign, segment)
         else:
             sent = self._send(segment, is_try=not audit and self._search is not None)
-        self._text = _text_of(sent)
+        self._text = text_of(sent.requests)
         if audit:
             self._refuse_failed([sent], self._asked.errors * len(sent.requests))
             return
@@ -198,16 +199,19 @@ class LoadedServer:
         self._audit = Segment(arrivals, max(arrivals[-1].at, 1e-3))
 
     def _drawn(self, salt: str, count: int) -> tuple[Arrival, ...]:
-        """Requests at the times and with the lengths of the trace's first ones, with other words."""
+        """Requests at the times and with the lengths of the trace's first ones, with other words.
+
+        Each word becomes another one, the same in all prompts: what begins alike in the trace does so here, so that
+        a server's prefix cache is asked for as much and wrong hits show.
+        """
         draw = random.Random(f"{self._seed}-{salt}")
         known = [arrival for segment in self._segments for arrival in segment.arrivals][:count]
-        begin = known[0].at
-        found = []
-        for arrival in known:
-            text = arrival.prompt.split()
-            draw.shuffle(text)
-            found.append(Arrival(max(0.0, arrival.at - begin), " ".join([salt, *text[1:]]), arrival.output_tokens))
-        return tuple(found)
+        texts = [arrival.prompt.split() for arrival in known]
+        words = list(dict.fromkeys(word for text in texts for word in text))
+        others = dict(zip(words, draw.sample(words, len(words)), strict=True))
+        prompts = [" ".join([salt, *(others[word] for word in text[1:])]) for text in texts]
+        pairs = zip(known, prompts, strict=True)
+        return tuple(Arrival(max(0.0, a.at - known[0].at), prompt, a.output_tokens) for a, prompt in pairs)
 
     # ---- what it reports ----------------------------------------------------------------------------------------
 
@@ -268,30 +272,9 @@ class LoadedServer:
         """The characters of the latest answers, a row a request, padded with zeros."""
         return {"text": self._text}
 
-    @staticmethod
-    def disagreement(before: Mapping[str, Any], after: Mapping[str, Any]) -> Outcome:
-        """Share of the characters of the answers that come after the first one that differs."""
-        one, other = before["text"], after["text"]
-        if len(one) != len(other):
-            return Outcome(False, f"{len(other)} answers against before's {len(one)}")
-        width = max(one.shape[1], other.shape[1])
-        one, other = (np.pad(text, ((0, 0), (0, width - text.shape[1]))) for text in (one, other))
-        written = (one != 0) | (other != 0)
-        agreed = (np.cumsum(one != other, axis=1) == 0) & written
-        value = 1 - float(agreed.sum() / max(1, written.sum()))
-        return Outcome(True, f"{value:.1%} of the text comes after the first difference", value)
-
     def close(self) -> None:
         """End the server."""
         self._server.end()
-
-
-def _text_of(sent: Sent) -> Any:
-    texts = ["".join(request.pieces) for request in sent.requests]
-    found = np.zeros((len(texts), max([1, *map(len, texts)])), np.int64)
-    for row, text in enumerate(texts):
-        found[row, : len(text)] = [ord(sign) for sign in text]
-    return found
 
 
 def _warm_ups(asked: SimpleNamespace, most: int) -> int:

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any, Literal, TypedDict
 
 from aiperf.workloads.contract import Context, Seconds, Workload
+from aiperf.workloads.serve.answers import disagreement, unrecognised
 from aiperf.workloads.serve.metrics import Objectives
 from aiperf.workloads.serve.side import LoadedServer
 
@@ -126,7 +127,7 @@ def load(
         latencies=side.latencies,
         latency_source=_SOURCE if not client else "the file that another client wrote",
         counters=side.counters,
-        checks={"disagreement": side.disagreement},
+        checks={"disagreement": disagreement, "unrecognised": unrecognised},
         facts=side.facts,
         close=side.close,
     )
