@@ -20,8 +20,8 @@ _NEWEST = 0.2
 
 class GrowingKv(Cache):
     """Room for ``chunk`` tokens is added when the last is full, layer by layer. With a ``budget`` (a share of what all
-    of ``room`` takes; 0: none) each such moment looks at the smoothed share of it that is used: from 0.9 on, all keys
-    and values turn into 4 bits before the cache grows.
+    of ``room`` takes; 0: none) each such moment looks at the smoothed share of it that is used, the copy of a layer
+    that growing makes among it: from 0.9 on, all keys and values turn into 4 bits before the cache grows.
 
     ``nbytes`` is the most that there was since it was emptied, with both forms of a layer while it is copied.
     """
@@ -60,7 +60,9 @@ class GrowingKv(Cache):
 
     def rows(self, count: int) -> Any:
         """The next positions, after room for them has been made."""
-        self._smoothed += _NEWEST * (self._held() / self.budget - self._smoothed) if self.budget else 0.0
+        if self.budget:
+            used = self._held() + max(layer.nbytes for layer in self._layers)
+            self._smoothed += _NEWEST * (used / self.budget - self._smoothed)
         if self.length + count > self._tokens:
             self._tokens = -(-(self.length + count) // self._chunk) * self._chunk
             pressed = self._smoothed >= _MARK and self._bits > FEW

@@ -241,6 +241,8 @@ class Generation:
         """Memory of the caches, and what the way of decoding counted in the last step."""
         growing = [group.cache for group in self.groups if isinstance(group.cache, GrowingKv)]
         dropped = {"bits_dropped_at": float(growing[0].dropped_at)} if growing else {}
+        if growing and growing[0].budget:
+            dropped["kv_budget_bytes"] = sum(cache.budget for cache in growing)
         return {"kv_bytes": self.kv_bytes()} | dropped | self.ways.counters()
 
     def kv_bytes(self) -> float:
