@@ -285,6 +285,11 @@ def test_a_side_of_a_scenario_agrees_or_is_skipped_for_a_reason_in_the_table(
         assert_agrees(outcome)
 
 
+def test_a_decoder_that_asks_for_one_kernel_runs_it(outcomes: dict[str, dict[str, Any]]) -> None:
+    name = next(name for name, side in SIDES.items() if side["params"].get("attention") == "one_kernel")
+    assert "one_kernel._one_token" in outcomes[name]["ran"]
+
+
 @pytest.mark.parametrize("what", NOT_INTERPRETED)
 def test_a_row_of_the_table_is_there_because_a_scenario_asks_for_it(
     what: str, outcomes: dict[str, dict[str, Any]]

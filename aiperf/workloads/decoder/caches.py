@@ -109,7 +109,7 @@ class Contiguous(Cache):
     def __init__(self, room: Room) -> None:
         super().__init__(room.device, room.dtype)
         self.kv = room.empty(2, room.layers, room.batch, room.kv_heads, room.tokens, room.head_dim)
-        """The block itself."""
+        """[2, layers, batch, kv_heads, tokens, head_dim]: keys, then values."""
         self._parts = (self.kv,)
 
     def extend(self, layer: int, k: Any, v: Any) -> tuple[Any, Any]:

@@ -77,8 +77,9 @@ class OneKernel(Decoder):
 
     def attend(self, qkv: Any, spot: Spot, keep: Extend) -> Any:
         """As ``Attend`` says, of one token [batch, 1, ...] without what is computed between the parts."""
-        if qkv.shape[1] > 1 or not isinstance(keep, FixedRows):
+        if qkv.shape[1] > 1:
             return super().attend(qkv, spot, keep)
+        assert isinstance(keep, FixedRows)
         shape, kept = self.shape, keep.keys
         out = torch.empty((qkv.shape[0], 1, shape.width), dtype=qkv.dtype, device=qkv.device)
         _one_token[(shape.heads, qkv.shape[0])](
