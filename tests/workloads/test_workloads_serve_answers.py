@@ -54,6 +54,20 @@ def test_answers_to_other_requests_are_not_recognised_even_if_all_begin_with_one
     assert found(before, [""] * 8) == 1
 
 
+@pytest.mark.parametrize(("at", "share"), [(1, 1.0), (15, 1.0), (16, 0.0)])
+def test_a_beginning_has_sixteen_characters(at: int, share: float) -> None:
+    before = [f"{number} {text}" for number, text in enumerate(answers(1))]
+    after = [text[:at] + "#" * 60 for text in before]
+    assert found(before, after) == share
+
+
+def test_one_request_or_answers_of_before_that_are_empty_cannot_be_compared() -> None:
+    for before in ([], ["an answer"], ["", "an answer"], ["", ""]):
+        outcome = unrecognised(outputs(before), outputs(before))
+        assert not outcome.passed
+        assert outcome.value is None
+
+
 def test_one_answer_in_four_from_another_request_is_a_quarter() -> None:
     before = answers(1)
     assert found(before, [before[1], before[0], *before[2:]]) == 0.25

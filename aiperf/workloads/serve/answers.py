@@ -13,6 +13,9 @@ import numpy as np
 from aiperf.workloads.contract import Outcome
 from aiperf.workloads.serve.client import Request
 
+_BEGINNING = 16
+"""Characters that count as a beginning."""
+
 
 def text_of(requests: Sequence[Request]) -> Any:
     """The characters of the answers, a row a request, padded with zeros."""
@@ -35,8 +38,8 @@ def disagreement(before: Mapping[str, Any], after: Mapping[str, Any]) -> Outcome
 
 
 def unrecognised(before: Mapping[str, Any], after: Mapping[str, Any]) -> Outcome:
-    """Share of after's answers that do not begin like before's answer to the same request for longer than like its
-    answers to all other requests of the audit.
+    """Share of after's answers that agree with before's answer to the same request in fewer than ``_BEGINNING``
+    characters, or in no more than with one of its answers to the other requests of the audit.
 
     Rounding may turn a near tie at any token, and the rest of the answer with it: a share of text says little of
     long answers. Answers that were made from another prompt, other weights or another request's keys and values begin
@@ -45,11 +48,14 @@ def unrecognised(before: Mapping[str, Any], after: Mapping[str, Any]) -> Outcome
     one, other = _alike_shaped(before["text"], after["text"])
     if len(one) != len(other):
         return _unequal(one, other)
+    if len(one) < 2:
+        return Outcome(False, "unrecognised compares requests with each other: it needs two or more")
+    if empty := int((one == 0).all(axis=1).sum()):
+        return Outcome(False, f"{empty} answers of before are empty")
     begins = np.array([[_begins_alike(mine, its) for its in one] for mine in other])
-    own = np.diagonal(begins)
-    equal = (one == other).all(axis=1) & (other != 0).any(axis=1)
-    best = np.where(np.eye(len(one), dtype=bool), -1, begins).max(axis=1, initial=0)
-    value = 1 - float(np.mean(equal | (own > best))) if len(one) else 0.0
+    own, equal = np.diagonal(begins), (one == other).all(axis=1)
+    best = np.where(np.eye(len(one), dtype=bool), -1, begins).max(axis=1)
+    value = 1 - float(np.mean(equal | ((own > best) & (own >= _BEGINNING))))
     return Outcome(True, f"{value:.1%} of the answers do not begin most like before's to the same request", value)
 
 
