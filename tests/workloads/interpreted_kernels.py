@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 import triton.language as tl
 from triton.runtime import interpreter
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -34,7 +35,7 @@ from aiperf.workloads.attention.tiles import AttentionTile, Tiled
 from aiperf.workloads.contract import Context, SkipSide, Workload
 from aiperf.workloads.decoder.caches import Room, Static
 from aiperf.workloads.decoder.model import Decoder, Shape
-from aiperf.workloads.llm.one_kernel import OneKernel
+from aiperf.workloads.llm import hand_written
 from aiperf.workloads.llm.workload import generate
 from aiperf.workloads.quant import few_bits as quantised
 from aiperf.workloads.shared import triton_gemm as gemm
@@ -295,18 +296,58 @@ def one_token(*, heads: int, kv_heads: int, place: int, dtype: str, batch: int =
     qkv = normal(batch, 1, width + 32 * kv_heads, dtype=given, seed=1)
     kept = normal(2, 2, batch, kv_heads, place + 3, 16, dtype=given, seed=2)
     found = []
-    for kind, wide in ((OneKernel, given), (Decoder, torch.double)):
-        model = kind(shape, torch.zeros(8, width, dtype=wide), (), None, None, max_tokens=place + 1)
+    for wide in (given, torch.double):
+        model = Decoder(shape, torch.zeros(8, width, dtype=wide), (), None, None, max_tokens=place + 1)
         cache = Static(replace(room, dtype=wide))
         cache.kv.copy_(kept)
         cache.truncate(place)
-        found.append((model.attend(qkv.to(wide), model.spot(cache, 1), cache.at(1)), cache.kv))
+        spot, keep = model.spot(cache, 1), cache.at(1)
+        if wide is given:
+            out = hand_written.attended(qkv[:, 0], spot, keep, heads=heads)[:, None]
+        else:
+            out = model.attend(qkv.double(), spot, keep)
+        found.append((out, cache.kv))
     return max(error(*pair, slack=1e-5 if dtype == "float32" else 2**-5) for pair in zip(*found, strict=True))
+
+
+def token_product(*, rows: int, columns: int, dtype: str) -> float:
+    """A normalised token times a weight, plus what is added, held against torch in double precision."""
+    x, gain, weight, added = _token(rows, columns, dtype)
+    normed = F.rms_norm(x.double(), (columns,), gain.double(), hand_written.EPS)
+    return error(
+        hand_written.product(x, weight, gain=gain, added=added),
+        weight.double() @ normed + added.double(),
+        slack=1e-5 if dtype == "float32" else 2**-6,
+    )
+
+
+def token_product_alone(*, rows: int, columns: int, dtype: str) -> float:
+    """A token times a weight, not normalised, nothing added."""
+    x, _, weight, _ = _token(rows, columns, dtype)
+    slack = 1e-5 if dtype == "float32" else 2**-6
+    return error(hand_written.product(x, weight), weight.double() @ x.double(), slack=slack)
+
+
+def token_gated(*, rows: int, columns: int, dtype: str) -> float:
+    """The gated pair of products of a normalised token."""
+    x, gain, weight, _ = _token(2 * rows, columns, dtype)
+    normed = F.rms_norm(x.double(), (columns,), gain.double(), hand_written.EPS)
+    gate, up = (weight.double() @ normed).chunk(2)
+    slack = 1e-5 if dtype == "float32" else 2**-6
+    return error(hand_written.gated(x, weight, gain=gain), F.silu(gate) * up, slack=slack)
+
+
+def _token(rows: int, columns: int, dtype: str) -> tuple[torch.Tensor, ...]:
+    """One token's values, a norm's weight, a weight [rows, columns], and values to be added."""
+    kind = getattr(torch, dtype)
+    weight = normal(rows, columns, dtype=torch.float32, seed=3) / columns**0.5
+    values = [normal(size, dtype=kind, seed=seed) for size, seed in ((columns, 1), (columns, 2), (rows, 4))]
+    return values[0], values[1], weight.to(kind), values[2]
 
 
 def generated(**params: Any) -> float:
     """Logits of a side of llm.generate, held against those of the side whose layers attend by calls."""
-    sides = [generate(Context(seed=3), **params | own) for own in ({}, {"attention": "library"})]
+    sides = [generate(Context(seed=3), **params | own) for own in ({}, {"kernels": "library"})]
     for side in sides:
         side.step()
     return error(sides[0].outputs()["logits"], sides[1].outputs()["logits"].double())
@@ -364,7 +405,10 @@ def copy(*, fault: str) -> float:
 
 
 ATTENTION = (attend, over_latents, one_token, generated, unequal)
-KINDS = {f.__name__: f for f in (workload, launch, product, order, *ATTENTION, few_bits, operator, gate, copy)}
+BY_HAND = (token_product, token_product_alone, token_gated)
+KINDS = {
+    f.__name__: f for f in (workload, launch, product, order, *ATTENTION, *BY_HAND, few_bits, operator, gate, copy)
+}
 
 
 def outcome(guard: Guard, kind: str, params: dict[str, Any]) -> dict[str, Any]:

@@ -25,9 +25,20 @@ pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[2]
 CHILD = Path(__file__).with_name("interpreted_kernels.py")
 Case = tuple[str, dict[str, Any]]
-BY_TRITON = {"two_kernels", "one_kernel", "triton", "fastest", "opaque", "transparent", "flex", "int4_symmetric", 4}
+BY_TRITON = {
+    "two_kernels",
+    "one_kernel",
+    "triton",
+    "fastest",
+    "opaque",
+    "transparent",
+    "flex",
+    "int4_symmetric",
+    "hand_written",
+    4,
+}
 
-USED = ("impl", "backend", "weights", "expert_bits", "attention")
+USED = ("impl", "backend", "weights", "expert_bits", "kernels")
 NOT_INTERPRETED = {
     "an autotuned tile": "the autotuner times kernels on a GPU",
     "specialised warps": "warps are specialised by Triton's compiler",
@@ -82,6 +93,11 @@ def odd_sizes() -> dict[str, Case]:
             (4, 1, 0, "float32"),
             (6, 2, 131, "bfloat16"),
         )
+    ]
+    cases += [
+        (kind, {"rows": rows, "columns": columns, "dtype": dtype})
+        for kind in ("token_product", "token_product_alone", "token_gated")
+        for rows, columns, dtype in ((13, 1000, "float32"), (8, 2050, "float32"), (1, 16, "bfloat16"))
     ]
     cases += [
         ("unequal", {"lengths": [37, 1, 70, 16], "heads": heads, "dtype": dtype, "backend": backend, **cut})
@@ -285,9 +301,12 @@ def test_a_side_of_a_scenario_agrees_or_is_skipped_for_a_reason_in_the_table(
         assert_agrees(outcome)
 
 
-def test_a_decoder_that_asks_for_one_kernel_runs_it(outcomes: dict[str, dict[str, Any]]) -> None:
-    name = next(name for name, side in SIDES.items() if side["params"].get("attention") == "one_kernel")
-    assert "one_kernel._one_token" in outcomes[name]["ran"]
+@pytest.mark.parametrize("kernel", ["_product", "_gated", "_one_token"])
+def test_a_decoder_that_asks_for_hand_written_kernels_runs_them(
+    kernel: str, outcomes: dict[str, dict[str, Any]]
+) -> None:
+    name = next(name for name, side in SIDES.items() if side["params"].get("kernels") == "hand_written")
+    assert f"hand_written.{kernel}" in outcomes[name]["ran"]
 
 
 @pytest.mark.parametrize("what", NOT_INTERPRETED)

@@ -17,7 +17,9 @@ from aiperf.workloads.decoder.caches import Cache, Extend
 from aiperf.workloads.decoder.precision import Rounded, halves, linear
 from aiperf.workloads.shared.seeded import draw_on_device
 
-_EPS, _THETA = 1e-5, 10_000.0
+EPS = 1e-5
+"""What RMSNorm adds to the mean square."""
+_THETA = 10_000.0
 _NORM_SPREAD = 0.1
 """Standard deviation of the norms' weights around 1: a forgotten weight must show."""
 
@@ -110,7 +112,7 @@ def _fed_forward(x: Any, layer: DecoderLayer, join: Join) -> Any:
 
 
 def _normed(x: Any, weight: Any) -> Any:
-    return F.rms_norm(x, weight.shape, weight, _EPS)
+    return F.rms_norm(x, weight.shape, weight, EPS)
 
 
 @dataclass

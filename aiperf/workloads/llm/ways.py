@@ -15,8 +15,8 @@ from aiperf.workloads.decoder import caches, generate, grammar, precision, shall
 from aiperf.workloads.decoder.model import Decoder
 from aiperf.workloads.llm import trees
 from aiperf.workloads.llm.group import FIXED, Group, make_cache
+from aiperf.workloads.llm.hand_written import hand_written
 from aiperf.workloads.llm.host_masks import HostMasks
-from aiperf.workloads.llm.one_kernel import with_one_kernel
 from aiperf.workloads.llm.recovery import Interrupted
 from aiperf.workloads.llm.requantised import KeptIn
 
@@ -125,7 +125,7 @@ class Ways:
 
     def _steppers(self, model: Decoder) -> list[generate.Stepper]:
         steppers, compiled = [], self._asked.compile != "none"
-        model = with_one_kernel(model) if self._asked.attention == "one_kernel" else model
+        model = hand_written(model) if self._asked.kernels == "hand_written" else model
         model = model.compiled(tuned=self._asked.compile == "tuned") if compiled else model
         for group in self._groups:
             assert isinstance(group.cache, caches.Static)

@@ -75,7 +75,7 @@ def generate(
     graph: Literal["none", "per_size", "lazy"] = "none",
     buckets: list[int] | None = None,
     compile: Literal["none", "layer", "tuned"] = "none",
-    attention: Literal["library", "one_kernel"] = "library",
+    kernels: Literal["library", "hand_written"] = "library",
 ) -> Workload:
     """A Llama-shaped decoder with random weights: prefill of ``sequences`` prompts, ``new_tokens`` greedy tokens for
     each, or both; ``batch`` sequences (0: all) go through the model together, or batches of ``sizes`` one after
@@ -131,8 +131,9 @@ def generate(
     each decoding step as a CUDA graph (kv static), captured in set-up; ``lazy`` captures it in each iteration when its
     batch comes. Batches are padded to the next of ``buckets``. ``compile: layer``: decoding steps run the function of a
     layer, the same for all of them, as torch.compile made it in set-up for each size of a batch (kv static); ``tuned``:
-    with tiles that it tried out, for products of one token in kernels of its own. ``attention: one_kernel`` rotates,
-    writes to the cache and attends in one Triton kernel, a block of threads for each head of a new token.
+    with tiles that it tried out, for products of one token in kernels of its own. ``kernels:
+    hand_written``: a layer takes a new token through five Triton kernels, RMSNorm, activation, rotation, write to the
+    cache and sums being parts of them.
     ``precision`` decodes with the matrices of all layers in fp8, of all but the first and the last (``fp8_inner``), or
     ``switched`` to it: from where the smoothed margin of choices is one that ``exit_share`` of the text's tokens have,
     until it is below half of that, or with ``switching: single`` by each margin as it is and one threshold; the host
@@ -219,9 +220,9 @@ def _check_fixed(asked: SimpleNamespace) -> None:
             "compile needs kv static and new tokens: in other caches a layer meets another shape at each token, and "
             "would be compiled again"
         )
-    if asked.attention != "library":
-        if asked.kv != "static" or asked.phase == "prefill":
-            raise ValueError("attention one_kernel needs kv static and new tokens")
+    if asked.kernels != "library":
+        if asked.kv != "static" or asked.phase == "prefill" or asked.sequences > 1 or asked.compile != "none":
+            raise ValueError("kernels hand_written needs kv static, new tokens, one sequence and compile none")
         need_triton(asked.context.device)
     if (asked.sizes or asked.buckets) and (asked.kv != "static" or asked.phase != "decode"):
         raise ValueError("sizes and buckets need phase decode and kv static")
