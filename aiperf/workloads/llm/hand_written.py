@@ -20,11 +20,11 @@ try:
 except ImportError:
     tl = None
 
-PRODUCT = {"block_r": 8, "block_c": 1024, "num_warps": 4}
+PRODUCT = {"block_r": 2, "block_c": 4096, "num_warps": 4}
 """Rows of a weight that a block of threads takes, and columns that it loads at once."""
-GATED = {"block_r": 4, "block_c": 1024, "num_warps": 4}
+GATED = {"block_r": 1, "block_c": 4096, "num_warps": 4}
 """The same, of each of the two weights."""
-ATTENTION = {"block": 128, "num_warps": 8}
+ATTENTION = {"block": 256, "num_warps": 16}
 """Tokens of the cache that a block of threads scores at once."""
 
 
