@@ -140,13 +140,12 @@ def test_every_way_to_decode_chooses_the_same_tokens():
     assert tokens.unique().numel() > 4
 
 
-@pytest.mark.parametrize("tuned", [False, True])
 @pytest.mark.usefixtures("backend")
 @torch.inference_mode()
-def test_a_layer_is_compiled_once_for_all_layers_and_gives_what_it_gives_as_it_is_written(tuned):
+def test_a_layer_is_compiled_once_for_all_layers_and_gives_what_it_gives_as_it_is_written():
     model, prompts = _model(), _prompts()
     text = torch.cat((prompts, prompts[:, :_NEW]), dim=1)
-    compiled, found = model.compiled(tuned=tuned), []
+    compiled, found = model.compiled(), []
     before = compiler_counts("graphs")["graphs"]
     for each in (model, compiled):
         cache = caches.Static(_room())

@@ -66,14 +66,6 @@ def test_prompts_on_the_host_and_new_tokens_on_the_device_give_what_a_growing_of
     assert fixed.counters()["kv_bytes"] == 2 * 2 * (4 * 14 + 2 * 26) * 256 * 4
 
 
-@pytest.mark.parametrize(("compile", "options"), [("layer", None), ("tuned", {"coordinate_descent_tuning": True})])
-def test_a_tuned_layer_has_the_compiler_try_out_tiles(compile, options, monkeypatch):
-    asked = []
-    monkeypatch.setattr(torch, "compile", lambda function, **how: asked.append(how) or function)
-    llm.generate(Context(seed=3), prompt_tokens=12, new_tokens=2, kv="static", compile=compile)
-    assert [how.get("options") for how in asked] == [options]
-
-
 def test_prompts_on_the_host_come_whole_and_layers_in_pairs():
     room = caches.Room(2, 1, 4, 32, 20)
     with pytest.raises(ValueError, match="12 tokens at once"):

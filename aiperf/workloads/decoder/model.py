@@ -236,10 +236,9 @@ class Decoder:
             layers[i] = DecoderLayer(**{n: Rounded(w) if w.dim() > 1 else w for n, w in vars(layers[i]).items()})
         return replace(self, layers=layers)
 
-    def compiled(self, *, tuned: bool = False) -> Decoder:
-        """The same weights; a layer is compiled for each shape that it meets first, ``tuned`` by trying out tiles."""
-        how: Any = {"options": {"coordinate_descent_tuning": True}} if tuned else {}
-        return replace(self, run_layer=torch.compile(_layer, dynamic=False, fullgraph=True, **how))
+    def compiled(self) -> Decoder:
+        """The same weights; a layer is compiled for each shape that it meets first."""
+        return replace(self, run_layer=torch.compile(_layer, dynamic=False, fullgraph=True))
 
     def only(self, which: Sequence[int]) -> Decoder:
         """The same weights with only these of the layers, which use their own places in a cache of all layers."""

@@ -126,7 +126,7 @@ class Ways:
     def _steppers(self, model: Decoder) -> list[generate.Stepper]:
         steppers, compiled = [], self._asked.compile != "none"
         model = hand_written(model) if self._asked.kernels == "hand_written" else model
-        model = model.compiled(tuned=self._asked.compile == "tuned") if compiled else model
+        model = model.compiled() if compiled else model
         for group in self._groups:
             assert isinstance(group.cache, caches.Static)
             rows = group.rows.stop - group.rows.start + group.spare

@@ -74,7 +74,7 @@ def generate(
     decide_every: int = 8,
     graph: Literal["none", "per_size", "lazy"] = "none",
     buckets: list[int] | None = None,
-    compile: Literal["none", "layer", "tuned"] = "none",
+    compile: Literal["none", "layer"] = "none",
     kernels: Literal["library", "hand_written"] = "library",
 ) -> Workload:
     """A Llama-shaped decoder with random weights: prefill of ``sequences`` prompts, ``new_tokens`` greedy tokens for
@@ -130,8 +130,7 @@ def generate(
     (``mask_when``). ``graph: per_size`` replays
     each decoding step as a CUDA graph (kv static), captured in set-up; ``lazy`` captures it in each iteration when its
     batch comes. Batches are padded to the next of ``buckets``. ``compile: layer``: decoding steps run the function of a
-    layer, the same for all of them, as torch.compile made it in set-up for each size of a batch (kv static); ``tuned``:
-    with tiles that it tried out, for products of one token in kernels of its own. ``kernels:
+    layer, the same for all of them, as torch.compile made it in set-up for each size of a batch (kv static). ``kernels:
     hand_written``: a layer takes a new token through five Triton kernels, RMSNorm, activation, rotation, write to the
     cache and sums being parts of them.
     ``precision`` decodes with the matrices of all layers in fp8, of all but the first and the last (``fp8_inner``), or
