@@ -6,7 +6,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-import torch
 from cpu_pairs import audit
 
 from aiperf.workloads.contract import Context
