@@ -17,7 +17,7 @@ from aiperf.workloads.shared.seeded import generator, own_seed
 
 _BURST = 8
 """Requests that arrive together in bursts."""
-_WAVE, _QUIET, _BUSY = 8, 1.75, 0.25
+_WAVE, _QUIET, _BUSY = 8, 1.9, 0.1
 """Requests that come slowly, then so many that come fast, in waves; gaps of each, in those of the rate."""
 _AGAIN_S = 0.001
 """From a request to its next repetition."""
