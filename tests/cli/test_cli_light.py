@@ -91,6 +91,7 @@ print(json.dumps(told))
 """
 
 
+@pytest.mark.long
 def test_other_commands_need_none_of_them(light) -> None:
     shutil.copytree(RUN, light.folder / "few" / RUN.name)
     done = light.starts("-c", TYPING, json.dumps(OTHERS))

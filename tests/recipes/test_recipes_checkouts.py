@@ -256,7 +256,7 @@ def test_a_package_that_would_come_from_elsewhere_fails_the_side(repo, session, 
         with_checkouts([case_of(repo)], session.worktrees)
 
 
-@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("late", [pytest.param(False, marks=pytest.mark.long), True])
 def test_a_package_that_lies_deeper_and_comes_from_the_repository_itself_fails_the_launch(
     repo, session, tmp_path, monkeypatch, late
 ) -> None:

@@ -346,7 +346,7 @@ def _token(rows: int, columns: int, dtype: str) -> tuple[torch.Tensor, ...]:
 
 
 def generated(**params: Any) -> float:
-    """Logits of a side of llm.generate, held against those of the side whose layers attend by calls."""
+    """Logits of a side of llm.generate, held against those of the side that takes the library's kernels."""
     sides = [generate(Context(seed=3), **params | own) for own in ({}, {"kernels": "library"})]
     for side in sides:
         side.step()

@@ -29,7 +29,7 @@ def outputs(workload: Workload, *, seed: int | None = None) -> Arrays:
     return {name: array.numpy().copy() for name, array in workload.outputs().items()}
 
 
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.6, 1.0])
+@pytest.mark.parametrize("share", [0.0, 0.3, pytest.param(0.6, marks=pytest.mark.long), 1.0])
 def test_about_the_share_that_was_asked_for_is_answered_by_the_small_model(share: float) -> None:
     before, after = side("large", share), side("cascade", share)
     found = (outputs(before), outputs(after))
@@ -46,7 +46,7 @@ def test_about_the_share_that_was_asked_for_is_answered_by_the_small_model(share
     assert share == 0.0 or not np.array_equal(found[0]["tokens"], found[1]["tokens"])
 
 
-@pytest.mark.parametrize("share", [0.3, 0.6])
+@pytest.mark.parametrize("share", [pytest.param(0.3, marks=pytest.mark.long), 0.6])
 def test_over_other_prompts_that_share_is_kept_nearly(share: float) -> None:
     after = side("cascade", share, new_tokens=1)
     of_small = [float((outputs(after, seed=seed)["model"] == SMALL).mean()) for seed in range(12)]

@@ -52,7 +52,9 @@ def outcome(pair, which, folder):
     return found, workload.counters()["graphs"]
 
 
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long) if name in ("marked", "offset") else name for name in PAIRS]
+)
 def test_both_sides_give_the_truth_and_compile_as_often_as_claimed(name, for_each_length, tmp_path):
     pair, *compiles = PAIRS[name]
     before = for_each_length if pair.before is _FOR_EACH else outcome(pair, "before", tmp_path)

@@ -204,7 +204,7 @@ def test_layers_of_the_model_itself_propose_in_its_own_cache(which, ahead):
     assert 0.3 < tally.accepted / tally.proposed < 0.95
 
 
-@pytest.mark.parametrize("acceptance", [0.3, 0.6])
+@pytest.mark.parametrize("acceptance", [pytest.param(0.3, marks=pytest.mark.long), 0.6])
 @torch.inference_mode()
 def test_a_text_repeats_itself_as_often_as_asked(acceptance):
     shape = PRESETS["tiny"]

@@ -76,9 +76,11 @@ _SIDES = {
     "all_reduce": {**_CALL, "calls": 3},
     "all_gather": {**_CALL, "op": "all_gather"},
     "broadcast": {**_CALL, "op": "broadcast", "backend": "gloo"},
-    "eager": {**_TRAIN, "batch": 4, "bucket_mb": 1},
-    "compiled": {**_TRAIN, "batch": 4, "bucket_mb": 1, "compile": "default"},
 }
+_COMPILED = [
+    {**_TRAIN, "batch": 4, "bucket_mb": 1},
+    {**_TRAIN, "batch": 4, "bucket_mb": 1, "compile": "default"},
+]
 
 
 @pytest.fixture(scope="module")
@@ -115,14 +117,15 @@ def test_gradients_that_were_never_averaged_would_be_noticed(found):
     assert differences(_outputs(found[0]["ddp"]), alone, rtol=1e-5, atol=1e-7) == sorted(alone)
 
 
-def test_a_compiled_model_is_cut_into_a_graph_for_each_bucket_and_yields_the_same_gradient(found):
-    eager, compiled = found[0]["eager"], found[0]["compiled"]
+@pytest.mark.long
+def test_a_compiled_model_is_cut_into_a_graph_for_each_bucket_and_yields_the_same_gradient(tmp_path):
+    eager, compiled = run_gang(_COMPILED, tmp_path)[0]
     assert [float(side["count.graphs"]) for side in (eager, compiled)] == [0, 3]
     assert [float(side["count.exchanges"]) for side in (eager, compiled)] == [1, 1]
     assert differences(_outputs(eager), _outputs(compiled), rtol=1e-3, atol=1e-6) == []
 
 
-@pytest.mark.parametrize(("cap", "buckets"), [(4, 6), (8, 3), (1000, 1)])
+@pytest.mark.parametrize(("cap", "buckets"), [pytest.param(4, 6, marks=pytest.mark.long), (8, 3), (1000, 1)])
 def test_the_buckets_that_ddp_made_are_counted_from_its_third_step_on(cap, buckets):
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:

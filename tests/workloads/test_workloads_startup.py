@@ -46,6 +46,7 @@ def test_an_answer_to_another_prompt_would_be_noticed(workload):
     assert differences(found, _truth(workload), rtol=1e-4, atol=1e-4) == ["answers"]
 
 
+@pytest.mark.long
 def test_a_resident_server_is_started_outside_the_step_and_answers_alike():
     warm = startup.request(Context(seed=3), warm_up="common_shapes", **_SMALL)
     try:
@@ -76,7 +77,9 @@ def test_prompts_and_facts_are_those_of_the_model_that_the_server_builds(workloa
         assert torch.equal(workload.inputs()["prompts"], task.batch)
 
 
-@pytest.mark.parametrize("model", models.TRANSFORMERS)
+@pytest.mark.parametrize(
+    "model", [pytest.param(one, marks=pytest.mark.long) if one == "base" else one for one in models.TRANSFORMERS]
+)
 def test_parameters_are_counted_without_a_model_as_with_one(model):
     made = models.Transformer(**models.TRANSFORMERS[model])
     assert models.parameters_of(model) == sum(p.numel() for p in made.parameters())
@@ -143,7 +146,9 @@ def as_in_a_new_process():
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="Inductor needs a C++ compiler")
-@pytest.mark.parametrize(("kind", "hit"), [("cold", False), ("cache_dir", True), ("mega_cache", True)])
+@pytest.mark.parametrize(
+    ("kind", "hit"), [pytest.param("cold", False, marks=pytest.mark.long), ("cache_dir", True), ("mega_cache", True)]
+)
 def test_what_set_up_kept_is_found_again_by_a_process_that_compiles_and_nothing_else_is(
     kind, hit, as_in_a_new_process, tmp_path, monkeypatch
 ):
@@ -185,6 +190,7 @@ def test_a_forked_process_waits_for_its_own_children_and_tells_its_failure():
     assert ends == [0, 1]
 
 
+@pytest.mark.long
 def test_folders_of_processes_that_are_gone_are_removed_before_the_next_one_starts(tmp_path):
     made = startup.request(Context(seed=3, scratch=tmp_path), **_SMALL)
     try:

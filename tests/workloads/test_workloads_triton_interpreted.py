@@ -92,12 +92,13 @@ def odd_sizes() -> dict[str, Case]:
             (4, 4, 64, "float32"),
             (4, 1, 0, "float32"),
             (6, 2, 131, "bfloat16"),
+            (4, 2, 600, "float32"),
         )
     ]
     cases += [
         (kind, {"rows": rows, "columns": columns, "dtype": dtype})
         for kind in ("token_product", "token_product_alone", "token_gated")
-        for rows, columns, dtype in ((13, 1000, "float32"), (8, 2050, "float32"), (1, 16, "bfloat16"))
+        for rows, columns, dtype in ((13, 1000, "float32"), (3, 9000, "float32"), (1, 16, "bfloat16"))
     ]
     cases += [
         ("unequal", {"lengths": [37, 1, 70, 16], "heads": heads, "dtype": dtype, "backend": backend, **cut})

@@ -72,7 +72,8 @@ def _gated(  # type: ignore[no-untyped-def]
         both = here[:, None] & inside[None, :]
         at = row.to(tl.int64)[:, None] * columns + column[None, :]
         gate = tl.load(weight + at, mask=both, other=0.0, eviction_policy="evict_first")
-        up = tl.load(weight + rows * columns + at, mask=both, other=0.0, eviction_policy="evict_first")
+        at += rows.to(tl.int64) * columns
+        up = tl.load(weight + at, mask=both, other=0.0, eviction_policy="evict_first")
         value = tl.load(x + column, mask=inside, other=0.0).to(tl.float32)
         squares += value * value
         value *= tl.load(gain + column, mask=inside, other=0.0).to(tl.float32)
@@ -163,12 +164,11 @@ def attended(qkv: Any, spot: Spot, keep: FixedRows, *, heads: int) -> Any:
 
 
 class HandWritten(Decoder):
-    """A decoder that takes one token of one sequence through these kernels; several go the usual way."""
+    """A decoder that takes one token of one sequence at a time, through these kernels."""
 
     def through(self, x: Any, spot: Spot, start: int, stop: int) -> Any:
-        """As a decoder's."""
-        if x.shape[:2] != (1, 1):
-            return super().through(x, spot, start, stop)
+        """As a decoder's, of hidden states [1, 1, width]."""
+        assert x.shape[:2] == (1, 1), "several tokens at once have no kernels here"
         x = x.flatten()
         for index in range(start, stop):
             layer, keep = self.layers[index], spot.cache.at(self.places[index])

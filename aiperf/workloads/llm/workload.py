@@ -220,8 +220,11 @@ def _check_fixed(asked: SimpleNamespace) -> None:
             "would be compiled again"
         )
     if asked.kernels != "library":
-        if asked.kv != "static" or asked.phase == "prefill" or asked.sequences > 1 or asked.compile != "none":
-            raise ValueError("kernels hand_written needs kv static, new tokens, one sequence and compile none")
+        several = asked.sequences > 1 or asked.sizes or asked.buckets
+        if asked.kv != "static" or asked.phase == "prefill" or several:
+            raise ValueError("kernels hand_written needs kv static, new tokens and one sequence, not sizes or buckets")
+        if asked.compile != "none" or asked.precision != "same":
+            raise ValueError("kernels hand_written needs compile none and precision same")
         need_triton(asked.context.device)
     if (asked.sizes or asked.buckets) and (asked.kv != "static" or asked.phase != "decode"):
         raise ValueError("sizes and buckets need phase decode and kv static")
