@@ -61,6 +61,8 @@ class Reason(StrEnum):
     """invalid: a side's outputs() finishes work that its steps left."""
     MEMORY_FORGOTTEN = "memory_forgotten"
     """invalid: a side was seen with more memory than the peak that it reports."""
+    KEPT_FILES = "kept_files"
+    """invalid: later runs of a program do less because of files that its first run left."""
     BEYOND_LIMIT = "beyond_limit"
     """invalid: a side would have been faster than this host can be."""
     TOKEN_COUNT = "token_count"
