@@ -338,6 +338,11 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
         f"{', '.join(v['inputs'])} of {_and(v)} were the same in every audit, although inputs changed: no audit "
         f"shows that they are computed from them{_because(v)}"
     ),
+    "inputs_unused": lambda v: (
+        f"no value of the named inputs, not even an extreme one, changed {', '.join(v['outputs'])} of {v['base']} or "
+        f"{v['side']}: they are computed from something else, so no audit checks it; name that with "
+        'inputs=lambda: {...}, or say why not with fixed_inputs="..." in a Workload'
+    ),
     "values_reported": lambda v: (
         f"{', '.join(v['inputs'])} is as reported by the code of {_and(v)}; nothing checks it{_because(v)}"
     ),

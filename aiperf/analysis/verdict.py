@@ -63,6 +63,8 @@ class Reason(StrEnum):
     """invalid: a side was seen with more memory than the peak that it reports."""
     KEPT_FILES = "kept_files"
     """invalid: later runs of a program do less because of files that its first run left."""
+    INPUTS_UNUSED = "inputs_unused"
+    """invalid: nothing that two sides name as inputs has a part in their outputs."""
     BEYOND_LIMIT = "beyond_limit"
     """invalid: a side would have been faster than this host can be."""
     TOKEN_COUNT = "token_count"

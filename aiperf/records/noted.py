@@ -17,7 +17,7 @@ NoteCode = Literal[
     "no_cpu_time", "memory_below",
     "audit_time", "fresh_inputs", "hidden_time", "unequal_gpu_work", "no_verdict_in_reach",
     "sliced", "uneven_runs", "first_run_slower", "prints_otherwise", "first_run_files", "kept_files",
-    "files_otherwise",
+    "files_otherwise", "inputs_unused",
     "work_in_outputs", "time_outside", "first_elsewhere", "cpu_time_same", "inputs_undeclared", "inputs_fixed",
     "inputs_unnamed", "outputs_unpoisoned", "outputs_unmoved", "latencies_reported", "values_reported", "stragglers",
     "nothing_returned", "nothing_printed", "memory_forgotten", "memory_elsewhere", "tolerance_used", "batches_only",

@@ -35,6 +35,7 @@ TRUST_NOTES = frozenset({
     "outputs_unpoisoned", "latencies_reported", "doubted", "unverified", "prints_otherwise", "nothing_returned",
     "nothing_printed", "memory_forgotten", "memory_elsewhere", "tolerance_used", "batches_only", "scheduled_apart",
     "outputs_unmoved", "values_reported", "first_run_files", "inputs_unnamed", "kept_files", "files_otherwise",
+    "inputs_unused",
 })  # fmt: skip
 """Codes of notes that do; every code of aiperf is in one of the two sets, which a test holds."""
 PLAIN_INCIDENTS = frozenset({
