@@ -132,11 +132,11 @@ def _first_run_files(v: Mapping[str, Any]) -> str:
 
 
 def _kept_files(v: Mapping[str, Any]) -> str:
-    times = f"take {format_time(v['kept_s'])} of CPU time, but {format_time(v['without_s'])} without what was left"
+    times = f"take {format_time(v['kept_s'])} of CPU time, but {format_time(v['without_s'])} without them"
     return (
-        f"runs of {v['side']} that find files of an earlier run {times} ({_paths(v['left'])}): they reuse its results; "
-        'remove the files before each run with --prepare "rm -r ..." (prepare: in a scenario), or, if every user has '
-        "them, make them there"
+        f"runs of {v['side']} that find files of an earlier run ({_paths(v['left'])}) {times}: they reuse its results; "
+        'remove these files before each run with --prepare "rm -r ..." (prepare: in a scenario), or make them there if '
+        "every user has them"
     )
 
 

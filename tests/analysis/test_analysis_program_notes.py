@@ -213,7 +213,7 @@ def test_the_finding_says_how_long_runs_take_without_the_files_and_what_to_do() 
     assert note is not None
     assert note.values == {"side": "after", "kept_s": 0.04, "without_s": 0.10, "left": ["/a", "/b"]}
     sentence = note_sentence(note)
-    assert "40.0 ms of CPU time, but 100 ms without" in sentence
+    assert "take 40.0 ms of CPU time, but 100 ms without them" in sentence
     assert "(/a and 1 more)" in sentence
     assert "--prepare" in sentence
 
