@@ -38,6 +38,8 @@ the metrics that may be better for it; all of them where none is named."""
 _STRICTLY = ("batches_only", "first_run_slower")
 """Of these, what only strict mode refuses: honest steps overlap with the next one, and caches on disk that a first run
 fills are what many honest programs have."""
+_MANY_VALUES = 16
+"""Different numbers of an output that are no status, count or flag, which honest steps often give."""
 _PLACES = ("prepare", "inputs", "outputs")
 """Of ``time_outside``: set-up and ``redraw`` of honest sides differ for reasons of their own."""
 
@@ -54,6 +56,30 @@ def unverified_notes(pairs: Sequence[Pair], case: Case) -> tuple[Note, ...]:
         for code, reason, inputs in _of_side(valid(pairs), side, case.measure.metric):
             found.setdefault((code, reason, inputs), []).append(side)
     return (*(_note(*key, sides) for key, sides in found.items()), *_unnamed_notes(valid(pairs), sides))
+
+
+def unused_note(pairs: Sequence[Pair], case: Case, side: str) -> Note | None:
+    """The finding that no input of a side or of the base side has a part in their outputs: many different numbers, the
+    same in every audit and with extreme values of every input, though a step can use arrays that are not named and no
+    workload says why. What they are computed from is not an input then, and no audit shows who computes it. None for
+    the base side, or where a launch shows another."""
+    base = case.sides[0].name
+    if side == base:
+        return None
+    names: dict[str, None] = {}
+    unnamed = 0
+    for name in (base, side):
+        runs = [run for pair in valid(pairs) if (run := side_run(pair, name)) is not None]
+        covered = [run.coverage for run in runs if run.coverage is not None]
+        unmoved = _unmoved(covered)
+        most = max((each.unmoved_values for each in covered), default=0)
+        if not unmoved or most < _MANY_VALUES or covered[0].fixed_inputs or covered[0].inputs != "declared":
+            return None
+        names |= dict.fromkeys(unmoved)
+        unnamed += max(each.unnamed or 0 for each in covered)
+    if not unnamed:
+        return None
+    return Note("inputs_unused", {"side": side, "base": base, "outputs": list(names)})
 
 
 def tolerance_notes(pairs: Sequence[Pair], case: Case) -> Iterator[Note]:
@@ -152,9 +178,7 @@ def _of_side(pairs: Sequence[Pair], side: str, metric: str) -> Iterator[tuple[st
         yield "stragglers", "", ()
     covered = [run.coverage for run in runs if run.coverage is not None]
     if covered:
-        able = [set(each.unmoved) for each in covered if each.fixed is not None]
-        unmoved = tuple(name for name in covered[0].unmoved if all(name in each for each in able))
-        yield from _of_coverage(covered[0], _fixed(covered), unmoved)
+        yield from _of_coverage(covered[0], _fixed(covered), _unmoved(covered))
         if any(metric in run.values for run in runs):
             yield "values_reported", covered[0].latency_source, (metric,)
 
@@ -172,6 +196,12 @@ def _of_coverage(
         yield "outputs_unpoisoned", first.kept_outputs, ()
     if first.latencies:
         yield "latencies_reported", first.latency_source, ()
+
+
+def _unmoved(covered: Sequence[Coverage]) -> tuple[str, ...]:
+    """Outputs that were the same in every launch that can say so."""
+    able = [set(each.unmoved) for each in covered if each.fixed is not None]
+    return tuple(name for name in covered[0].unmoved if all(name in each for each in able)) if covered else ()
 
 
 def _fixed(covered: Sequence[Coverage]) -> tuple[str, ...]:

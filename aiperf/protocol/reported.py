@@ -30,6 +30,9 @@ class Coverage:
     """Declared inputs that were the same in every audit; None where one audit alone cannot show it."""
     unmoved: tuple[str, ...] = ()
     """Outputs that were the same in every audit, though inputs were not."""
+    unmoved_values: int = 0
+    """Different numbers among some of one of them, a real one, after extreme values of the inputs did not change it
+    either; 0 where none were tried or one changed an output."""
     unnamed: int | None = None
     """Arrays that the step can use, that the side does not name and that were the same in every audit, though inputs
     were not; None where nobody looked, or no inputs are named or changed."""

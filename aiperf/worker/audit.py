@@ -69,6 +69,7 @@ class Auditor:
         self._strays: list[float] = []
         self._drawn: list[dict[str, str]] = []
         self._varied: tuple[str, ...] = ()
+        self._unmoved_values = 0
         self._unnamed, self._looks = UnnamedArrays(workload.step), looks
 
     def run(self, seed: int, timed: Timed, *, want_reference: bool) -> Snapshot | None:
@@ -169,11 +170,12 @@ class Auditor:
                 step()
                 outputs = self._workload.outputs()
                 digests = {str(n): arrays.digest(a) for n, a in outputs.items() if arrays.dtype_of(a) not in RTOL}
+                values = contents.some_of(outputs, seed)
                 if not unmoved or self._moved_since(outputs):
                     self._varied = tuple(draws)
-                found = VariedAnswer(
-                    tuple(draws), inputs, digests, contents.some_of(outputs, seed), extreme=bool(unmoved)
-                )
+                else:
+                    self._unmoved_values = max((len({*own}) for own in values.values()), default=0)
+                found = VariedAnswer(tuple(draws), inputs, digests, values, extreme=bool(unmoved))
         restored()
         if found.varied:
             self._reset()
@@ -226,6 +228,7 @@ class Auditor:
             inputs="declared" if self._drawn and self._drawn[0] else without,
             fixed=fixed if several else None,
             unmoved=self._unmoved() if several else (),
+            unmoved_values=self._unmoved_values,
             unnamed=None if unnamed is None else len(unnamed),
             largest_unnamed=unnamed[0] if unnamed else "",
             fixed_inputs=workload.fixed_inputs,

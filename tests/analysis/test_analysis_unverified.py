@@ -7,7 +7,7 @@ from analysis_maker import SETTINGS, make_case, make_pair, make_pairs, make_run
 
 from aiperf.analysis.notes import note_sentence
 from aiperf.analysis.outside import phase_notes
-from aiperf.analysis.recompute import conclude, recompute
+from aiperf.analysis.recompute import against_sides, conclude, recompute
 from aiperf.analysis.unverified import DOUBTS, doubted, doubts, refused, tolerance_notes, unexplained, unverified_notes
 from aiperf.protocol.messages import Check
 from aiperf.records import CaseRecord, CheckResult, Coverage, Incident, Latencies, Note, Pair, PhaseTime, Side
@@ -426,3 +426,43 @@ def test_a_metric_that_the_workload_gives_itself_is_told_where_the_case_is_about
     assert about == [Note("values_reported", {"sides": ["before", "after"], "reason": "", "inputs": ["rate"]})]
     assert other == []
     assert note_sentence(about[0]) == "rate is as reported by the code of before and after; nothing checks it"
+
+
+UNUSED = Coverage(fixed=(), unmoved=("out",), unmoved_values=64, unnamed=1)
+
+
+def unused(before, after, *, last=None):
+    """What the records of sides covered so say against them."""
+    return [n for n in against_sides(make_case(), pairs_of(before, after, last=last)) if n.code == "inputs_unused"]
+
+
+def test_outputs_that_no_named_input_has_a_part_in_make_a_comparison_invalid():
+    (note,) = unused(UNUSED, UNUSED)
+    assert note.values == {"side": "after", "base": "before", "outputs": ["out"]}
+    assert "out of before or after: they are computed from something else" in note_sentence(note)
+    pairs = pairs_of(UNUSED, UNUSED)
+    first = conclude(make_case(), pairs, **SETTINGS)[0]
+    assert (first.verdict.word, first.verdict.reason) == ("invalid", "inputs_unused")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"unmoved": ()},
+        {"unmoved_values": 15},
+        {"fixed_inputs": "a table"},
+        {"inputs": "redrawn"},
+    ],
+)
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_no_side_is_blamed_for_unused_inputs_where_one_has_its_output_moved_a_few_numbers_or_a_reason(change, side):
+    other = replace(UNUSED, **change)
+    assert unused(*((other, UNUSED) if side == "before" else (UNUSED, other))) == []
+
+
+def test_unused_inputs_need_an_array_that_is_not_named_and_every_launch():
+    none = replace(UNUSED, unnamed=0)
+    assert unused(none, replace(UNUSED, unnamed=None)) == []
+    assert len(unused(none, UNUSED)) == len(unused(UNUSED, none)) == 1
+    assert unused(UNUSED, UNUSED, last=Coverage(fixed=())) == []
+    assert len(unused(UNUSED, UNUSED, last=Coverage(fixed=(), unmoved=("out",)))) == 1

@@ -196,6 +196,31 @@ def test_an_output_that_nothing_moves_stays_one_that_no_audit_has_shown_to_be_co
     assert auditor.coverage.unmoved == ("fine",)
 
 
+def test_different_numbers_of_an_output_that_extreme_values_do_not_move_are_counted():
+    def counted(out, source, x):
+        def step():
+            np.copyto(out, source)
+
+        def timed(before, after):
+            before()
+            step()
+            after()
+            return 0.0
+
+        given = Workload(step, Work(), outputs=lambda: {"out": out}, inputs=lambda: {"x": x})
+        auditor = Auditor(given, keep_bytes=1 << 20)
+        for seed in (5, 6):
+            auditor.run(seed, timed, want_reference=False)
+        assert auditor.coverage.unmoved_values == 0
+        auditor.varied(7, step)
+        return auditor.coverage.unmoved_values
+
+    x = numbers("float64")
+    assert counted(np.empty(N), np.arange(N) % 20.0, x) == 20
+    assert counted(np.empty(N), x, x) == 0, "it moved"
+    assert counted(np.empty(N, bool), np.arange(N) % 2 == 0, x) == 0, "flags are no real numbers"
+
+
 def test_where_an_output_moves_with_its_inputs_no_extreme_values_are_drawn():
     auditor, step = checker(numbers(), lambda x: x[0] > 0)
     moved = {s.claims.outputs["fine"].digest for s in auditor.snapshots}
