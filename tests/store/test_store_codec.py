@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from factory_of_stored_records import any_of, make_record
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 
 from aiperf.errors import UserError
 from aiperf.records import (
@@ -34,6 +34,7 @@ from aiperf.store.codec import (
     from_plain,
     to_plain,
 )
+from aiperf.store.masking import WITHHELD
 
 QUICK = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -44,14 +45,18 @@ QUICK = settings(
 @given(any_of(RunRecord))
 def test_any_run_record_reads_back_equal(record: RunRecord) -> None:
     record = replace(record, schema_version=SCHEMA_VERSION)
-    assert decode_run(encode_run(record)) == record
+    written = encode_run(record)
+    assume(WITHHELD not in str(written))
+    assert decode_run(written) == record
 
 
 @QUICK
 @given(any_of(CaseRecord))
 def test_any_case_record_reads_back_equal(record: CaseRecord) -> None:
     record = replace(record, schema_version=SCHEMA_VERSION)
-    assert decode_case(encode_case(record)) == record
+    written = encode_case(record)
+    assume(WITHHELD not in str(written))
+    assert decode_case(written) == record
 
 
 def test_nan_and_infinity_are_written_as_null_and_read_as_not_a_number() -> None:
