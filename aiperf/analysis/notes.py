@@ -6,7 +6,7 @@ What must not live here: deciding whether a case gets a note.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from aiperf.records import CaseRecord, Note, NoteCode
@@ -129,23 +129,6 @@ def _first_run_files(v: Mapping[str, Any]) -> str:
     if v["kind"] == "read_chars":
         did = f"read {first}, but later ones up to {later}"
     return f"the first run of {v['side']}, which is not measured, {did}: they may reuse its results"
-
-
-def _kept_files(v: Mapping[str, Any]) -> str:
-    times = f"take {format_time(v['kept_s'])} of CPU time, but {format_time(v['without_s'])} without them"
-    return (
-        f"runs of {v['side']} that find files of an earlier run ({_paths(v['left'])}) {times}: they reuse its results; "
-        'remove these files before each run with --prepare "rm -r ..." (prepare: in a scenario), or make them there if '
-        "every user has them"
-    )
-
-
-def _files_otherwise(v: Mapping[str, Any]) -> str:
-    return f"{v['side']} writes {_paths(v['files'])} with other contents than {v['against']}"
-
-
-def _paths(paths: Sequence[str]) -> str:
-    return f"{paths[0]} and {len(paths) - 1} more" if len(paths) > 1 else paths[0]
 
 
 def _inputs_unnamed(v: Mapping[str, Any]) -> str:
@@ -298,8 +281,6 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
     "uneven_runs": _uneven_runs,
     "first_run_slower": _first_run_slower,
     "first_run_files": _first_run_files,
-    "kept_files": _kept_files,
-    "files_otherwise": _files_otherwise,
     "prints_otherwise": _prints_otherwise,
     "work_in_outputs": lambda v: (
         f"outputs() of {v['side']} takes {format_time(v['seconds'])} longer right after a step than when called again "

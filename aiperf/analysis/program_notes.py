@@ -5,8 +5,7 @@ What must not live here: sentences, running programs.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from statistics import fmean, median
 from typing import Any
@@ -24,11 +23,6 @@ _WALL_TIMES = 3.0
 _LEAST_S, _LEAST_ONE_SIDED_S, _LEAST_WALL_S = 0.02, 0.01, 0.1
 _FEW_CHARS, _CHARS_SHARE = 64, 0.05
 """Bytes, and their share of what later runs write, by which runs that do the same may differ."""
-_ROUNDS = ((2, 2.0), (5, 1.2))
-"""Rounds with and without files, and the ratio of the extremes that shows in them that the files save work."""
-_MANY_ROUNDS, _SLOWER = 9, 1.2
-"""Rounds, of which one may go the other way, and a ratio of medians that shows it as well: with no saving, eight of
-nine rounds go one way in 2 % of all cases, and few of these have medians so far apart."""
 _CLUSTER_RUNS, _CLUSTER_SHARE = 2, 0.1
 """The smaller group of runs has at least so many of them: fewer are outliers."""
 
@@ -47,63 +41,7 @@ def program_notes(pairs: Sequence[Pair], case: Case) -> tuple[Note, ...]:
         alone = bool(others) and own > _ONE_SIDED and own > _BEYOND_OTHERS * min(others)
         slower = _uneven(name, used) or _first_slower(name, used, runs[name], alone=alone)
         found.append(slower or _first_files(name, runs[name]))
-    return (
-        *(note for note in found if note is not None),
-        *_printed(case, runs),
-        *_files_otherwise(case, runs),
-        *_unknown(used, case, runs),
-    )
-
-
-def kept_files_note(pairs: Sequence[Pair], case: Case, side: str) -> Note | None:
-    """The finding that later runs of a program do less because of files that its first run left, code apart, while
-    those of other sides owe less to theirs, and that at least half of its advantage, if any, comes from there. CPU
-    times of runs in a view of the file system of their own; None where none were taken, or they do not show it."""
-    seen = {s.name: facts for s in case.sides if (facts := _kept_files(valid(pairs), s.name)) is not None}
-    own = seen.get(side)
-    if own is None or not _owes(own):
-        return None
-    kept, without = median(own["kept_s"]), median(own["without_s"])
-    others = {name: facts for name, facts in seen.items() if name != side}
-    if not others or any(2 * _share_owed(facts) > _share_owed(own) for facts in others.values()):
-        return None
-    usual = min(min([facts["first_s"], *facts["kept_s"]]) for facts in others.values())
-    if without / kept < math.sqrt(max(usual / kept, 1.0)):
-        return None
-    return Note("kept_files", {"side": side, "kept_s": kept, "without_s": without, "left": own["left"]})
-
-
-def _kept_files(pairs: Sequence[Pair], side: str) -> dict[str, Any] | None:
-    runs = (run for pair in pairs if (run := side_run(pair, side)) is not None)
-    return next((run.facts["kept_files"] for run in runs if "kept_files" in run.facts), None)
-
-
-def _owes(facts: Mapping[str, Any]) -> bool:
-    """Whether runs without the files take clearly longer: each of a few by far, or nearly each of many."""
-    kept, without = facts["kept_s"], facts["without_s"]
-    if not kept or min(kept) <= 0 or median(without) - median(kept) < _LEAST_ONE_SIDED_S:
-        return False
-    if any(len(kept) >= rounds and min(without) > times * max(kept) for rounds, times in _ROUNDS):
-        return True
-    reversed_ = sum(bare <= own for own, bare in zip(kept, without, strict=True))
-    return len(kept) >= _MANY_ROUNDS and reversed_ <= 1 and median(without) > _SLOWER * median(kept)
-
-
-def _share_owed(facts: Mapping[str, Any]) -> float:
-    """Part of the CPU time of a run without the files that these save; 0 where there are none."""
-    kept, without = facts["kept_s"], facts["without_s"]
-    return max(0.0, 1 - median(kept) / max(median(without), 1e-9)) if kept else 0.0
-
-
-def _files_otherwise(case: Case, runs: dict[str, list[SideRun]]) -> list[Note]:
-    """Sides that write a file with other contents than the first side does, each time that they run."""
-    facts = {name: own[0].facts.get("files_otherwise") for name, own in runs.items() if own}
-    base = case.sides[0].name
-    return [
-        Note("files_otherwise", {"side": name, "against": base, "files": files})
-        for name, files in facts.items()
-        if files
-    ]
+    return (*(note for note in found if note is not None), *_printed(case, runs), *_unknown(used, case, runs))
 
 
 def _printed(case: Case, runs: dict[str, list[SideRun]]) -> list[Note]:

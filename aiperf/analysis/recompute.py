@@ -18,7 +18,6 @@ from aiperf.analysis.metrics import DEFAULT_METRIC, MEMORY, case_metrics
 from aiperf.analysis.outliers import two_groups
 from aiperf.analysis.outside import outputs_fault
 from aiperf.analysis.pairs import has_metric, positions, reading, side_run, valid
-from aiperf.analysis.program_notes import kept_files_note
 from aiperf.analysis.unverified import doubted, doubts, refused, unused_note, unverified_notes
 from aiperf.analysis.verdict import Fault, decide, statistical_word
 from aiperf.analysis.witness import hidden_note
@@ -173,7 +172,7 @@ def failed_check(pairs: Sequence[Pair], *, sides: Sequence[str]) -> CheckResult 
 
 def against_sides(case: Case, pairs: Sequence[Pair]) -> tuple[Note, ...]:
     """What recorded times say against a side, by which its comparisons are invalid, in the case's order."""
-    rules = (reuse_note, fresh_note, hidden_note, outputs_fault, forgotten_note, kept_files_note, unused_note)
+    rules = (reuse_note, fresh_note, hidden_note, outputs_fault, forgotten_note, unused_note)
     found = (rule(pairs, case, side.name) for rule in rules for side in case.sides)
     return tuple(note for note in found if note is not None)
 

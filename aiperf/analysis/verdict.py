@@ -61,8 +61,6 @@ class Reason(StrEnum):
     """invalid: a side's outputs() finishes work that its steps left."""
     MEMORY_FORGOTTEN = "memory_forgotten"
     """invalid: a side was seen with more memory than the peak that it reports."""
-    KEPT_FILES = "kept_files"
-    """invalid: later runs of a program do less because of files that its first run left."""
     INPUTS_UNUSED = "inputs_unused"
     """invalid: nothing that two sides name as inputs has a part in their outputs."""
     BEYOND_LIMIT = "beyond_limit"

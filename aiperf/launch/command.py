@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -24,11 +24,10 @@ from aiperf.launch.environment import program_environment
 from aiperf.launch.gang import LaunchSkipped
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.injection import InjectionMissing, injected_variables, wants_gpu
-from aiperf.launch.kept_files import KeptFiles, files_otherwise, private_view, read_report, sides_in_view
 from aiperf.launch.printed import KEPT, compare_printed, printed_changes, printed_relations
 from aiperf.launch.program import Launcher, LauncherLost, Program, ProgramOutput
-from aiperf.launch.program_output import NoValue, printed
-from aiperf.launch.program_values import Heard, Listener, failed, given_values, hung, unknown_value
+from aiperf.launch.program_output import NoValue, last_line, printed
+from aiperf.launch.program_values import failed, given_values, hung, unknown_value
 from aiperf.launch.scratch import Scratch
 from aiperf.launch.shims import ResolvedCommand, resolve
 from aiperf.launch.slicing import off_the_cores, run_sliced
@@ -39,6 +38,8 @@ from aiperf.settings import Settings
 
 _LOOK_S = 0.05
 """How often a program that is not sliced is looked at: open devices, cancellation."""
+_LISTEN_S = 1.0
+"""How often what a program has printed so far is looked at."""
 _OUTPUT = "output"
 """Phase of runs that are not timed and whose output is looked at, where no check compares it."""
 _OUTPUT_SHARE = 0.1
@@ -46,6 +47,8 @@ _OUTPUT_SHARE = 0.1
 SLICES = "slices of all sides"
 """Mark of programs that take turns of milliseconds: no reading is one side's."""
 
+Heard = Callable[[str, str], None]
+"""Called every second of a run with its side and the last line with a number that it has printed so far, if any."""
 Mark = Callable[[str | None], None]
 """Called with whose run it is, by the side's name or, of a phase, by words; None between runs."""
 
@@ -81,15 +84,15 @@ class _Scene:
                 raise _Stop(Failure(case.sides[0].name, "start", "error", str(error))) from error
             yield cls(case, launchers=launchers, folder=folder, **shared)
 
-    def start(self, side: Side, index: int, *, phase: str = "measure", within: Any = None) -> Program:
-        """Start run ``index`` of a side; ``within``: makes the command that runs it of its words and environment."""
+    def start(self, side: Side, index: int, *, phase: str = "measure") -> Program:
+        """Start run ``index`` of a side."""
         found = self.resolved.get(side.name) or ResolvedCommand(side.command)
         env = found.environment(program_environment(side.env, seed=run_seed(self.seed, phase, index)))
         if phase != "energy":
             env |= injected_variables(self.case, side, self.records(side, index, phase), env=env)
         try:
             return self.launchers[side.name].start(
-                within(found.argv, env) if within else found.argv,
+                found.argv,
                 env=env,
                 cwd=Path(side.folder) if side.folder else None,
                 cpus=self.cpus,
@@ -153,7 +156,6 @@ def plan_commands(
             case, guardian, seed=seed, settings=settings, cpus=None, cancel=cancel, resolved=resolved, mark=mark,
             heard=heard,
         ) as scene:  # fmt: skip
-            kept = _kept_files(scene)
             trials = tuple(_trial(side, scene) for side in case.sides)
             printed = _printed(scene, trials)
     except _Stop as stop:
@@ -165,7 +167,6 @@ def plan_commands(
     whole = tuple(replace(trial, own_clock=own_clock) for trial in trials)
     plan = choose(whole, settings=settings, memory=proc.memory_info().get("MemAvailable", 0))
     prints = printed_relations([side.name for side in case.sides], printed)
-    plan = replace(plan, kept={name: own.facts for name, own in kept.items()}, files_otherwise=files_otherwise(kept))
     return replace(plan, resolved=resolved, changes=printed_changes(printed), prints=prints)
 
 
@@ -255,22 +256,6 @@ def _one_trial(side: Side, scene: _Scene, index: int) -> Trial:
     )
 
 
-def _kept_files(scene: _Scene) -> dict[str, KeptFiles]:
-    """What later runs of each side owe to files of its first one; nothing of sides that are prepared before each run,
-    which decide by that what they find, and of those on GPUs."""
-    found: dict[str, KeptFiles] = {}
-    for side in sides_in_view(scene.case):
-        view = private_view(scene.case, side, spool=scene.folder, most_s=scene.settings.precision.case_seconds)
-        scene.mark(f"files of {side.name}")
-        with suppress(_Stop), scene.start(side, 0, phase=_OUTPUT, within=view) as child, _kept_launcher(side.name, ""):
-            while child.wait(_LOOK_S) is None:
-                _judge(scene, _OUTPUT, side.name, child, None)
-            if report := read_report(child.printed.head):
-                found[side.name] = report
-        scene.mark(None)
-    return found
-
-
 def _printed(scene: _Scene, trials: Sequence[Trial]) -> dict[str, list[ProgramOutput]]:
     """What each side prints in one more run, or in two where the first ones differ; nothing where these take too long.
 
@@ -306,7 +291,7 @@ def _alone(side: Side, scene: _Scene, index: int, *, phase: str = "measure", see
     """Run a side's program once with nothing of ours beside it."""
     scene.prepare(side, index)
     scene.mark(side.name if phase == "measure" else f"{phase} of {side.name}")
-    listener = Listener(side, scene.heard)
+    listener = _Listener(scene, side)
     with scene.start(side, index, phase=phase) as child, _kept_launcher(side.name, phase):
         while (ended := child.wait(_LOOK_S)) is None:
             _judge(scene, phase, side.name, child, None)
@@ -322,6 +307,21 @@ def _alone(side: Side, scene: _Scene, index: int, *, phase: str = "measure", see
     except NoValue as error:
         raise _Stop(unknown_value(error, side.name, phase, child)) from error
     return run
+
+
+class _Listener:
+    """Hands on what a program prints while it runs, now and then."""
+
+    def __init__(self, scene: _Scene, side: Side) -> None:
+        self._heard, self._side = scene.heard, side
+        self._next = time.monotonic() + _LISTEN_S
+
+    def listen(self, child: Program) -> None:
+        if self._heard is None or time.monotonic() < self._next:
+            return
+        line = last_line(self._side.metrics, child.so_far()) if printed(self._side.metrics) else ""
+        self._heard(self._side.name, line)
+        self._next = time.monotonic() + _LISTEN_S
 
 
 @contextmanager

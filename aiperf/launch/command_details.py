@@ -131,8 +131,6 @@ def _trial_facts(side: Side, plan: CommandPlan) -> dict[str, Any]:
         **({"slice_s": SLICE_S} if plan.sliced else {}),
         **({"prints": plan.prints[side.name]} if side.name in plan.prints else {}),
         **({"prints_otherwise": asdict(plan.changes[side.name])} if side.name in plan.changes else {}),
-        **({"kept_files": dict(plan.kept[side.name])} if side.name in plan.kept else {}),
-        **({"files_otherwise": list(plan.files_otherwise[side.name])} if side.name in plan.files_otherwise else {}),
         **({"shim": shim.shim, "program": shim.argv[0]} if shim and shim.shim else {}),
     }
 

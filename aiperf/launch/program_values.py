@@ -5,37 +5,14 @@ What must not live here: how each is read (program_output.py, injected_records.p
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from aiperf.launch.injected_records import read_gpu_work, read_ranges
 from aiperf.launch.injection import wants_gpu
 from aiperf.launch.program import Program
-from aiperf.launch.program_output import NoValue, last_line, output_tail, printed, read_values
+from aiperf.launch.program_output import NoValue, output_tail, read_values
 from aiperf.records import Case, Failure, Side
-
-Heard = Callable[[str, str], None]
-"""Called every second of a run with its side and the last line with a number that it has printed so far, if any."""
-_LISTEN_S = 1.0
-"""How often what a program has printed so far is looked at."""
-
-
-class Listener:
-    """Hands on what a program prints while it runs, now and then."""
-
-    def __init__(self, side: Side, heard: Heard | None) -> None:
-        self._heard, self._side = heard, side
-        self._next = time.monotonic() + _LISTEN_S
-
-    def listen(self, child: Program) -> None:
-        """Look at what a run has printed by now, if it is time to."""
-        if self._heard is None or time.monotonic() < self._next:
-            return
-        line = last_line(self._side.metrics, child.so_far()) if printed(self._side.metrics) else ""
-        self._heard(self._side.name, line)
-        self._next = time.monotonic() + _LISTEN_S
 
 
 def given_values(case: Case, side: Side, program: Program, *, records: Path) -> tuple[dict[str, float], dict[str, Any]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from aiperf.launch.program_output import PrintedChange, PrintedRelation
 from aiperf.launch.shims import ResolvedCommand
@@ -95,10 +94,6 @@ class CommandPlan:
     """Side -> where it prints something else than the first one."""
     prints: Mapping[str, PrintedRelation] = field(default_factory=dict)
     """Side -> how what it prints relates to what the first one prints."""
-    kept: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Side -> CPU time with and without the files that its first run left (``KeptFiles.facts``), where it was seen."""
-    files_otherwise: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Side -> files that it writes with other contents than the first side."""
 
 
 def choose(trials: Sequence[Trial], *, settings: Settings, memory: int) -> CommandPlan:

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from aiperf.analysis.notes import note_sentence
-from aiperf.analysis.program_notes import kept_files_note, program_notes
-from aiperf.analysis.recompute import against_sides
+from aiperf.analysis.program_notes import program_notes
 from aiperf.records import Case, Note, Pair, Sample, Side, SideRun
 
 CASE = Case("pair", "pair", "", "", (Side("before", command=("a",)), Side("after", command=("b",))))
@@ -158,68 +157,3 @@ def test_files_of_a_first_run_read_as_a_sentence() -> None:
         "the first run of after, which is not measured, read 1000 B, but later ones up to 500 B: they may reuse its "
         "results"
     )
-
-
-def kept_pairs(**seen: dict[str, Any]) -> list[Pair]:
-    """Pairs whose sides were tried with and without files: side -> facts."""
-
-    def runs(pair: Pair) -> tuple[SideRun, ...]:
-        return tuple(replace(r, facts={"kept_files": seen[r.side]} if r.side in seen else {}) for r in pair.runs)
-
-    return [replace(pair, runs=runs(pair)) for pair in pairs_of(STEADY)]
-
-
-def kept(kept_s: list[float], without_s: list[float], first_s: float = 0.10) -> dict[str, Any]:
-    return {"first_s": first_s, "kept_s": kept_s, "without_s": without_s, "left": ["/a", "/b"] if kept_s else []}
-
-
-NONE = kept([], [])
-MEMO = kept([0.04] * 3, [0.10] * 3)
-
-
-@pytest.mark.parametrize(
-    ("own", "other", "found"),
-    [
-        (MEMO, NONE, True),
-        (kept([0.04], [0.10]), NONE, False),
-        (kept([0.07] * 5, [0.10] * 5), NONE, True),
-        (kept([0.07] * 4, [0.10] * 4), NONE, False),
-        (kept([0.07] * 4 + [0.11], [0.10] * 5), NONE, False),
-        (kept([0.07] * 8 + [0.11], [0.10] * 9), NONE, True),
-        (kept([0.07] * 7 + [0.11] * 2, [0.10] * 9), NONE, False),
-        (kept([0.09] * 9, [0.10] * 9), NONE, False),
-        (kept([0.004] * 3, [0.010] * 3), kept([], [], first_s=0.01), False),
-        (MEMO, kept([0.05] * 3, [0.10] * 3), False),
-        (MEMO, kept([0.09] * 3, [0.10] * 3), True),
-        (MEMO, kept([], [], first_s=0.20), True),
-        (MEMO, kept([], [], first_s=0.30), False),
-        (MEMO, None, False),
-    ],
-    ids=["memo", "one round", "less", "few rounds", "one reversed", "of nine", "two reversed", "noise", "short",
-         "both", "the other less", "half of the advantage", "faster anyway", "the other unseen"],
-)  # fmt: skip
-def test_a_side_that_owes_its_time_to_files_of_its_first_run_is_found(
-    own: dict[str, Any], other: dict[str, Any] | None, found: bool
-) -> None:
-    pairs = kept_pairs(after=own, **({"before": other} if other else {}))
-    note = kept_files_note(pairs, CASE, "after")
-    assert (note is not None) is found
-    assert kept_files_note(pairs, CASE, "before") is None
-    assert [each.code for each in against_sides(CASE, pairs)] == ["kept_files"] * found
-
-
-def test_the_finding_says_how_long_runs_take_without_the_files_and_what_to_do() -> None:
-    note = kept_files_note(kept_pairs(after=MEMO, before=NONE), CASE, "after")
-    assert note is not None
-    assert note.values == {"side": "after", "kept_s": 0.04, "without_s": 0.10, "left": ["/a", "/b"]}
-    sentence = note_sentence(note)
-    assert "take 40.0 ms of CPU time, but 100 ms without them" in sentence
-    assert "(/a and 1 more)" in sentence
-    assert "--prepare" in sentence
-
-
-def test_a_side_that_writes_a_file_otherwise_is_named_with_the_file() -> None:
-    pairs = pairs_of(STEADY, facts={"files_otherwise": ["/out"]})
-    (note,) = program_notes(pairs, CASE)
-    assert (note.code, note.values) == ("files_otherwise", {"side": "before", "against": "before", "files": ["/out"]})
-    assert note_sentence(note).startswith("before writes /out with other contents")

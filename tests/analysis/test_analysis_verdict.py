@@ -15,7 +15,6 @@ REPEATED = Note("fresh_inputs", {"side": "after", "fresh_s": 1e-3, "repeated_s":
 HIDDEN = Note("hidden_time", {"side": "after", "turn_s": 1e-2, "hidden_s": 2.3e-3})
 PENDING = Note("work_in_outputs", {"side": "after", "seconds": 8e-3, "other_s": 1e-4})
 FORGOTTEN = Note("memory_forgotten", {"side": "after", "seen_bytes": 96 << 20, "peak_bytes": 32 << 20})
-KEPT = Note("kept_files", {"side": "after", "kept_s": 0.04, "without_s": 0.1, "left": ["/tmp/answer"]})
 UNUSED = Note("inputs_unused", {"side": "after", "base": "before", "outputs": ["out"]})
 HELD = {"side": "after", "own_bytes": 300 * 2**20, "base": "before", "base_bytes": 0}
 DOUBTED = Note("doubted", {"code": "memory_elsewhere", **HELD})
@@ -157,12 +156,6 @@ GOLDEN = [
     (
         build(1.05, 1.03, 1.07), {"fault": FORGOTTEN}, "invalid", Reason.MEMORY_FORGOTTEN,
         "after was seen using 96 MiB of memory, but reports a peak of 32 MiB: the peak was reset",
-    ),
-    (
-        build(1.05, 1.03, 1.07), {"fault": KEPT}, "invalid", Reason.KEPT_FILES,
-        "runs of after that find files of an earlier run (/tmp/answer) take 40.0 ms of CPU time, but 100 ms without "
-        'them: they reuse its results; remove these files before each run with --prepare "rm -r ..." (prepare: in a '
-        "scenario), or make them there if every user has them",
     ),
     (
         build(1.05, 1.03, 1.07), {"fault": UNUSED}, "invalid", Reason.INPUTS_UNUSED,

@@ -19,8 +19,7 @@ from typing import Any
 import psutil
 import pytest
 
-from aiperf.analysis.recompute import against_sides
-from aiperf.launch import program_values
+from aiperf.launch import command
 from aiperf.launch.command import measure_command_pair, plan_commands
 from aiperf.launch.command_details import impossible
 from aiperf.launch.guardian import Guardian
@@ -162,8 +161,7 @@ def test_it_is_told_whose_run_it_is_and_slices_are_nobodys() -> None:
     measure(quick, SLICED, mark=marks.append)
     assert marks == ["slices of all sides", None]
     plan_commands(quick, seed=1, settings=QUICK, guardian=None, mark=marks.append)
-    phases = ("files", "warm-up", "output")
-    assert marks[2::2] == [f"{phase} of {side}" for phase in phases for side in ("before", "after")]
+    assert marks[2::2] == ["warm-up of before", "warm-up of after", "output of before", "output of after"]
 
 
 def test_what_the_runs_of_a_program_used_is_told_as_the_sum_over_them() -> None:
@@ -378,7 +376,7 @@ def test_ending_aiperf_in_the_middle_of_a_pair_leaves_no_program(tmp_path: Path,
 
 @pytest.mark.alone
 def test_the_last_line_with_a_number_is_handed_on_while_a_program_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program_values, "_LISTEN_S", 0.0)
+    monkeypatch.setattr(command, "_LISTEN_S", 0.0)
     text = "import time; print('rate 1', flush=True); time.sleep(.2); print('rate 2', flush=True); time.sleep(.2)"
     speaking = (sys.executable, "-S", "-c", text)
     rate = (ProgramMetric("rate", better="higher", pattern="rate ([0-9]+)"),)
@@ -399,37 +397,3 @@ def test_a_program_that_is_asked_for_a_number_is_never_put_to_sleep() -> None:
     plan = choose([QUIET, replace(QUIET, own_clock=True)], settings=QUICK, memory=8 << 30)
     assert not plan.sliced
     assert "its own metric" in plan.reason
-
-
-def test_a_side_that_keeps_its_answer_is_invalid_and_one_that_keeps_a_log_is_not(tmp_path: Path) -> None:
-    code = """
-import pathlib, sys
-kept = pathlib.Path(sys.argv[1], "answer")
-answer = kept.read_text() if kept.exists() else str(sum(i * i for i in range(1_000_000)))
-pathlib.Path(sys.argv[1], sys.argv[2]).write_text(answer)
-"""
-    sides = [(sys.executable, "-S", "-c", code, str(tmp_path), name) for name in ("log", "answer")]
-    both = case(*sides)
-    plan = plan_commands(both, seed=1, settings=QUICK, guardian=None)
-    assert isinstance(plan, CommandPlan)
-    if not plan.kept:
-        pytest.skip("this host has no mount namespaces for this user")
-    assert {name: len(facts["left"]) for name, facts in plan.kept.items()} == {"before": 1, "after": 1}
-    pairs = [measure(both, replace(plan, sliced=False, runs=1)) for _ in range(3)]
-    measured = [pair for pair in pairs if isinstance(pair, Pair)]
-    assert [run.facts["kept_files"] for run in measured[0].runs] == list(plan.kept.values())
-    (note,) = against_sides(both, measured)
-    assert (note.code, note.values["side"]) == ("kept_files", "after")
-
-
-def test_a_side_that_writes_other_contents_has_them_in_its_facts(tmp_path: Path) -> None:
-    code = "import pathlib, sys; pathlib.Path(sys.argv[1]).write_text(sys.argv[2])"
-    both = case(*((sys.executable, "-S", "-c", code, str(tmp_path / "out"), text) for text in ("1", "2")))
-    plan = plan_commands(both, seed=1, settings=QUICK, guardian=None)
-    assert isinstance(plan, CommandPlan)
-    if not plan.kept:
-        pytest.skip("this host has no mount namespaces for this user")
-    assert plan.files_otherwise == {"after": (str(tmp_path / "out"),)}
-    pair = measure(both, replace(plan, sliced=False, runs=1))
-    assert isinstance(pair, Pair)
-    assert [run.facts.get("files_otherwise") for run in pair.runs] == [None, [str(tmp_path / "out")]]
