@@ -72,8 +72,8 @@ def _gated(  # type: ignore[no-untyped-def]
         both = here[:, None] & inside[None, :]
         at = row.to(tl.int64)[:, None] * columns + column[None, :]
         gate = tl.load(weight + at, mask=both, other=0.0, eviction_policy="evict_first")
-        at += rows.to(tl.int64) * columns
-        up = tl.load(weight + at, mask=both, other=0.0, eviction_policy="evict_first")
+        partner = (row + rows).to(tl.int64)[:, None] * columns + column[None, :]
+        up = tl.load(weight + partner, mask=both, other=0.0, eviction_policy="evict_first")
         value = tl.load(x + column, mask=inside, other=0.0).to(tl.float32)
         squares += value * value
         value *= tl.load(gain + column, mask=inside, other=0.0).to(tl.float32)
