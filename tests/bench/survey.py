@@ -1,5 +1,6 @@
 """Sessions of ``aiperf survey`` over groups of this host: a healthy fleet, one node of it a tenth slower, two of them,
-and a slow link. Each session is a line of JSON as soon as it ends, so that a broken run is taken up again.
+a link whose calls take a fifth longer, and a link that the kernel limits. Each session is a line of JSON as soon as it
+ends, so that a broken run is taken up again.
 
 What must not live here: the delay itself (``aiperf survey --slow``), verdicts (aiperf/analysis/survey.py).
 """
@@ -16,6 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from tests.bench import networks
 from tests.bench.figures import Figure, at_least, percent, seconds
 from tests.bench.serving import whole_lines
 from tests.bench.shell import Done, aiperf, machine, say
@@ -31,6 +33,8 @@ class Kind:
     link: bool = False
     """In place of nodes the link between two."""
     share: float = 0.1
+    rate: str = ""
+    """What the link is limited to, as tc takes it; its nodes are network namespaces then, which root makes."""
 
 
 KINDS: Mapping[str, Kind] = {
@@ -38,6 +42,7 @@ KINDS: Mapping[str, Kind] = {
     "one": Kind("one slow node", nodes=1),
     "two": Kind("two slow nodes", nodes=2),
     "link": Kind("a slow link", link=True, share=0.2),
+    "limited": Kind("a link limited to 200 Mbit/s", link=True, share=0.0, rate="200mbit"),
 }
 _FOUND_SHARE = 0.95
 _ENOUGH = 20
@@ -49,6 +54,9 @@ def measure(out: Path, *, seeds: Sequence[int], kinds: Sequence[str], groups: in
     out.mkdir(parents=True, exist_ok=True)
     for seed in seeds:
         for kind in kinds or KINDS:
+            if KINDS[kind].rate and (why := networks.missing()):
+                say(f"survey {kind}: left out, {why}")
+                continue
             known = {(line["kind"], line["seed"], line["groups"]) for line in _lines(file)}
             if (kind, seed, groups) in known:
                 continue
@@ -79,10 +87,9 @@ def _session(out: Path, kind: str, seed: int, groups: int) -> dict[str, Any]:
     slowed = drawn(KINDS[kind], seed, groups)
     results = out / "survey" / f"{kind}-{seed}-{groups}"
     before = set((results / "surveys").glob("*.json"))
-    typed = ["survey", "--groups", str(groups), "--seed", str(seed), "--json", "--quiet", "--results", str(results)]
-    typed += ["--slow", _option(slowed, KINDS[kind].share)] if slowed else []
+    typed = ["survey", "--seed", str(seed), "--json", "--quiet", "--results", str(results)]
     began = machine()
-    done = aiperf(*typed, state=out / "state")
+    done = _started(typed, KINDS[kind], slowed, groups, out / "state")
     new = set((results / "surveys").glob("*.json")) - before
     stored = json.loads(new.pop().read_text(encoding="utf-8")) if new else {}
     line = {
@@ -96,6 +103,14 @@ def _session(out: Path, kind: str, seed: int, groups: int) -> dict[str, Any]:
     line |= told(done, stored, slowed)
     say(f"survey {kind} {seed}: slowed {slowed}, named {line['named']}, {seconds(done.seconds)}")
     return line
+
+
+def _started(typed: Sequence[str], kind: Kind, slowed: Sequence[str], groups: int, state: Path) -> Done:
+    if kind.rate:
+        one, other = (int(name.removeprefix("group")) for name in slowed[0].split(" – "))
+        return networks.survey(groups, (one, other), kind.rate, *typed, state=state)
+    drill = ("--slow", _option(slowed, kind.share)) if slowed else ()
+    return aiperf(*typed, "--groups", str(groups), *drill, state=state)
 
 
 def told(done: Done, stored: Mapping[str, Any], slowed: Sequence[str]) -> dict[str, Any]:
@@ -129,7 +144,7 @@ def figures(lines: Sequence[Mapping[str, Any]]) -> list[Figure]:
         for key, kind in KINDS.items():
             own = [line for line in lines if (line["kind"], line["groups"]) == (key, groups)]
             if own:
-                slowed = f" by {percent(kind.share)}" if kind.nodes or kind.link else ""
+                slowed = f" by {percent(kind.share)}" if kind.share and (kind.nodes or kind.link) else ""
                 name = f"survey of {groups} groups, {kind.name}{slowed}"
                 need = math.ceil(round(_FOUND_SHARE * len(own), 6))
                 row = at_least(f"{name}: told", sum(line["right"] for line in own), len(own), need)

@@ -364,6 +364,16 @@ def test_a_survey_session_is_right_only_where_it_names_what_was_slowed_and_nothi
     assert len(link.split(" – ")) == 2
 
 
+def test_a_limited_link_is_left_out_with_the_reason_where_it_cannot_be_made(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(survey.networks, "missing", lambda: "no tc")
+    assert survey.measure(tmp_path, seeds=[0], kinds=["limited"], groups=6) == []
+    assert "survey limited: left out, no tc" in capsys.readouterr().err
+    line = {"kind": "limited", "groups": 6, "right": True, "seconds": 99.0, "verdicts": {"slow": 1}}
+    rows = survey.figures([line])
+    assert rows[0].name == "survey of 6 groups, a link limited to 200 Mbit/s: told"
+    assert rows[0].measured == "1 of 1"
+
+
 def test_few_survey_sessions_are_shown_and_twenty_judged():
     lines = [{"kind": "one", "groups": 8, "right": number > 0, "seconds": 60.0} for number in range(20)]
     assert [row.ok for row in survey.figures(lines)] == [True, None]
