@@ -202,8 +202,18 @@ def test_all_memory_but_what_shall_be_free_is_allocated_and_what_is_left_is_read
     assert buffer.free_bytes == 1 << 30
 
 
+def test_memory_of_a_process_that_is_ending_is_waited_for(monkeypatch) -> None:
+    buffer, taken = _with_memory(monkeypatch, free=100 << 30, capacity=101 << 30)
+    later = [(2 << 30, 101 << 30)] * 3
+    at_last = torch.cuda.mem_get_info
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: later.pop() if later else at_last(device))
+    buffer.leave_free(1 << 30)
+    assert taken == [99 << 30]
+
+
 @pytest.mark.parametrize(("free", "message"), [(90 << 30, "other programs use this GPU"), (1 << 19, "MiB are free")])
 def test_memory_that_others_may_need_is_not_taken(free: int, message: str, monkeypatch) -> None:
+    monkeypatch.setattr(placements, "_PATIENCE_S", 0.0)
     capacity = 100 << 30 if free > 1 << 30 else 1 << 30
     buffer, taken = _with_memory(monkeypatch, free=free, capacity=capacity)
     with pytest.raises(SkipSide, match=message):

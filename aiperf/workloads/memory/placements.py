@@ -6,6 +6,7 @@ What must not live here: allocators (see allocation.py), copies for their own sa
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -23,6 +24,7 @@ _BEYOND = 2
 """Managed memory is at most this many times what is left free: much more can hang a GPU."""
 _OTHERS = 8 << 30
 """GPU memory in use, beside this process's tensors, from which on other programs are taken to use the GPU."""
+_PATIENCE_S = 10.0
 _ADVICE = {
     "read_mostly": "cudaMemAdviseSetReadMostly",
     "preferred": "cudaMemAdviseSetPreferredLocation",
@@ -131,8 +133,12 @@ class _Buffer:
         other programs may need, or less is free."""
         if not size:
             return
+        until = time.monotonic() + _PATIENCE_S
+        # What the side before this one held may still be on its way back.
+        while (others := self._held_by_others()) > _OTHERS and time.monotonic() < until:
+            time.sleep(0.1)
         free, capacity = torch.cuda.mem_get_info(self._device)
-        if capacity - free - torch.cuda.memory_reserved(self._device) > _OTHERS:
+        if others > _OTHERS:
             raise SkipSide(
                 f"other programs use this GPU: {free >> 20} of {capacity >> 20} MiB are free. free_memory would "
                 "take what they may still need; give the side a GPU of its own"
@@ -148,6 +154,11 @@ class _Buffer:
         if self._copy is not None:
             return int(self._copy.data_ptr())
         return int(self._managed.ptr if self._managed is not None else self._tensor.data_ptr())
+
+    def _held_by_others(self) -> int:
+        """GPU memory in use that is not this process's tensors, contexts included."""
+        free, capacity = torch.cuda.mem_get_info(self._device)
+        return int(capacity - free - torch.cuda.memory_reserved(self._device))
 
     def redraw(self, seed: int) -> None:
         """New words, then back to where they belong."""
