@@ -120,6 +120,11 @@ def test_the_reading_kernels_take_every_word_once_in_either_order(tmp_path: Path
         ({"evict_fraction": 1.5}, "between 0 and 1"),
         ({"hint": "prefetch"}, "place: managed"),
         ({"readers": "cpu_and_gpu"}, "managed, pinned"),
+        ({"pieces": 0}, "pieces is 0"),
+        ({"bytes": 64, "pieces": 3}, "pieces is 3"),
+        ({"bytes": 64, "pieces": 2, "access": "gather"}, "access: stream"),
+        ({"free_memory": 1 << 30}, "place: managed"),
+        ({"place": "managed", "bytes": 3 << 20, "free_memory": 1 << 20}, "at least half as much"),
     ],
 )
 def test_an_impossible_placement_is_refused(given: dict[str, Any], message: str) -> None:
@@ -130,6 +135,90 @@ def test_an_impossible_placement_is_refused(given: dict[str, Any], message: str)
 def test_without_a_gpu_the_side_is_skipped() -> None:
     with pytest.raises(SkipSide, match="GPU"):
         memory.placement(Context())
+
+
+class HostChain:
+    """The sum kernel on the host, at the addresses that it is given."""
+
+    def __init__(self, device: str) -> None:
+        self.read: list[tuple[int, int]] = []
+        HostChain.last = self
+
+    def total(self, x: int, y: int, *, n: int, scattered: bool) -> None:
+        words = np.asarray(placements._At(x, n))
+        into = np.asarray(placements._At(y, 2)).view(np.int64)
+        into += placements.total(words)
+        self.read.append((x, n))
+
+
+def _managed(words: Any, monkeypatch: pytest.MonkeyPatch) -> placements._Buffer:
+    monkeypatch.setattr(placements, "Chain", HostChain)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    buffer = placements._Buffer.__new__(placements._Buffer)
+    buffer.place, buffer.hint, buffer.size, buffer.host = "managed", "none", words.nbytes, words
+    buffer._managed, buffer._tensor, buffer._copy = type("Memory", (), {"ptr": words.ctypes.data}), None, None
+    buffer._ballast, buffer._evicted, buffer.free_bytes = object(), 0.0, 1024
+    return buffer
+
+
+def test_pieces_change_the_order_and_neither_the_sums_nor_the_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for pieces in (1, 3):
+        words = np.zeros(3 << 10, dtype=np.uint32)
+        buffer = _managed(words, monkeypatch)
+        side = placements._workload(Context(seed=4), buffer, passes=2, pieces=pieces, scattered=False, on_host=False)
+        side.step()
+        sums = side.outputs()["sums"].tolist()
+        assert sums == [placements.total(words)] * 2 == side.reference()["sums"].tolist()
+        found.append((sums, side.work.bytes))
+        offsets = [((x - words.ctypes.data) // 4096, n) for x, n in HostChain.last.read]
+        assert offsets == ([(0, 3072)] * 2 if pieces == 1 else [(p, 1024) for p in (0, 0, 1, 1, 2, 2)])
+        assert side.facts["free_bytes"] == 1024
+        assert side.facts["piece_bytes"] == words.nbytes // pieces
+    assert found[0] == found[1]
+
+
+def _with_memory(monkeypatch: pytest.MonkeyPatch, *, free: int, capacity: int) -> tuple[placements._Buffer, list[int]]:
+    taken: list[int] = []
+
+    def empty(size: int, **kind: Any) -> object:
+        taken.append(size)
+        return object()
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free - sum(taken), capacity))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: sum(taken))
+    monkeypatch.setattr(placements.torch, "empty", empty)
+    buffer = placements._Buffer.__new__(placements._Buffer)
+    buffer._device, buffer._ballast, buffer.free_bytes = torch.device("cuda:0"), None, 0
+    return buffer, taken
+
+
+def test_all_memory_but_what_shall_be_free_is_allocated_and_what_is_left_is_read_back(monkeypatch) -> None:
+    buffer, taken = _with_memory(monkeypatch, free=100 << 30, capacity=101 << 30)
+    buffer.leave_free(0)
+    assert (taken, buffer.free_bytes) == ([], 0)
+    buffer.leave_free(1 << 30)
+    assert taken == [99 << 30]
+    assert buffer.free_bytes == 1 << 30
+
+
+def test_memory_of_a_process_that_is_ending_is_waited_for(monkeypatch) -> None:
+    buffer, taken = _with_memory(monkeypatch, free=100 << 30, capacity=101 << 30)
+    later = [(2 << 30, 101 << 30)] * 3
+    at_last = torch.cuda.mem_get_info
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: later.pop() if later else at_last(device))
+    buffer.leave_free(1 << 30)
+    assert taken == [99 << 30]
+
+
+@pytest.mark.parametrize(("free", "message"), [(90 << 30, "other programs use this GPU"), (1 << 19, "MiB are free")])
+def test_memory_that_others_may_need_is_not_taken(free: int, message: str, monkeypatch) -> None:
+    monkeypatch.setattr(placements, "_PATIENCE_S", 0.0)
+    capacity = 100 << 30 if free > 1 << 30 else 1 << 30
+    buffer, taken = _with_memory(monkeypatch, free=free, capacity=capacity)
+    with pytest.raises(SkipSide, match=message):
+        buffer.leave_free(1 << 30)
+    assert taken == []
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import signal
+import socket
 import subprocess
+import threading
+from typing import ClassVar
 
 import pytest
 import torch
@@ -14,7 +18,7 @@ from cpu_pairs import audit, differences
 from aiperf.workloads.contract import Context, SkipSide
 from aiperf.workloads.shared import models
 from aiperf.workloads.shared.compiler_counts import compiler_counts
-from aiperf.workloads.startup import compiled, server
+from aiperf.workloads.startup import compiled, kernels, server
 from aiperf.workloads.startup import workload as startup
 
 _SMALL = {"batch": 1, "seq": 4}
@@ -220,3 +224,151 @@ def test_compiled_code_is_served_by_the_cpu_only():
 def test_contradictions_are_refused(asked, fault):
     with pytest.raises(ValueError, match=fault):
         startup.request(Context(), **asked)
+
+
+class HostSoftcap:
+    """The exchanged kernel, by torch on the CPU, with the builds that it was asked to load."""
+
+    loaded: ClassVar[list[int]] = []
+    keeps_the_first = False
+
+    def __init__(self) -> None:
+        self._build = 0
+
+    def __call__(self, logits, build):
+        if build != self._build and not (self.keeps_the_first and self._build):
+            self._build = build
+            self.loaded.append(build)
+        return kernels.capped(logits), self._build
+
+
+@pytest.fixture
+def exchanging(monkeypatch):
+    """A side whose one serving process is a thread of this one, and runs on the CPU."""
+    HostSoftcap.loaded.clear()
+    monkeypatch.setattr(server, "Softcap", HostSoftcap)
+    task = models.build("tiny", seed=3, device="cpu", batch=1, seq=4)
+    ours, theirs = socket.socketpair()
+    threads = torch.get_num_threads()
+
+    class Client(startup._Client):
+        def __init__(self, arguments, scratch):
+            self.asked = server.ServerOptions.of(["0", *arguments, str(scratch)])
+            self.counts = dict.fromkeys(startup._COUNTS, 0.0)
+            self._connection = ours
+            asked = dataclasses.replace(self.asked, device="cpu")
+            self._serving = threading.Thread(target=server._serve, args=(theirs, task, asked), daemon=True)
+            self._serving.start()
+
+        def await_loaded(self):
+            assert server.receive(ours, 1) == server.READY
+
+        def start(self):
+            """The process goes on: its requests follow one another."""
+
+        def close(self):
+            self.stop()
+            self._serving.join(timeout=60)
+            assert not self._serving.is_alive()
+
+    monkeypatch.setattr(startup, "_Client", Client)
+    monkeypatch.setattr(startup, "import_cupy", lambda: None)
+    made = startup.request(Context(device="cuda:0", seed=3), new_kernel=True, warm_up="common_shapes", **_SMALL)
+    yield made
+    made.close()
+    theirs.close()
+    torch.set_num_threads(threads)
+
+
+def test_each_request_is_answered_by_a_kernel_that_the_running_process_had_not_seen(exchanging):
+    found = [audit(exchanging, seed=seed) for seed in (5, 5, 6)]
+    assert differences(found[0], found[1], rtol=0, atol=0) == []
+    assert differences(found[0], found[2], rtol=1e-4, atol=1e-4) == ["answers"]
+    assert differences(found[2], _truth(exchanging), rtol=1e-4, atol=1e-4) == []
+    assert found[0]["by_new_kernel"].tolist() == [1]
+    first, *later = HostSoftcap.loaded
+    assert first == kernels.FIRST
+    assert len(set(later)) == len(later) == 3
+    assert first not in later
+
+
+def test_a_process_that_goes_on_with_its_old_kernel_is_noticed(exchanging, monkeypatch):
+    good = audit(exchanging, seed=5)
+    monkeypatch.setattr(HostSoftcap, "keeps_the_first", True)
+    assert differences(good, audit(exchanging, seed=5), rtol=1e-3, atol=1e-3) == ["by_new_kernel"]
+    assert differences(audit(exchanging, seed=5), _truth(exchanging), rtol=1e-3, atol=1e-3) == ["by_new_kernel"]
+
+
+def test_logits_that_no_kernel_capped_are_noticed(exchanging, monkeypatch):
+    monkeypatch.setattr(HostSoftcap, "__call__", lambda self, logits, build: (100 * logits, build))
+    assert differences(audit(exchanging, seed=5), _truth(exchanging), rtol=1e-3, atol=1e-3) == ["answers"]
+
+
+_SHIM = """
+#include <cmath>
+#include <cstdio>
+#include <vector>
+#define __global__
+struct Index { int x; };
+static Index blockIdx, threadIdx, blockDim, gridDim;
+SOURCES
+int main() {
+  const int n = 1003;
+  std::vector<float> x(n), y(n);
+  for (int i = 0; i < n; ++i) x[i] = 0.37f * (i - 500);
+  gridDim.x = 2; blockDim.x = 32;
+RUNS
+}
+"""
+_RUN = """  {
+    long long stamp = 0;
+    for (int i = 0; i < n; ++i) y[i] = -77;
+    for (blockIdx.x = 0; blockIdx.x < 2; ++blockIdx.x)
+      for (threadIdx.x = 0; threadIdx.x < 32; ++threadIdx.x) NAME(x.data(), y.data(), &stamp, n);
+    printf("%lld\\n", stamp);
+    for (int i = 0; i < n; ++i) printf("%.9g\\n", y[i]);
+  }
+"""
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="compiles the kernel as C++")
+def test_every_build_computes_the_same_of_every_word_and_stamps_its_own_number(tmp_path):
+    builds = [kernels.FIRST, 2, 3, 4, 1 + kernels.FIRST + (1 << startup._BUILD_BITS)]
+    sources = [
+        "#undef BUILD\n#undef CAP\n#undef UNROLLED\n" + kernels.source_of(build).replace("softcap", f"softcap_{index}")
+        for index, build in enumerate(builds)
+    ]
+    runs = [_RUN.replace("NAME", f"softcap_{index}") for index in range(len(builds))]
+    (tmp_path / "builds.cpp").write_text(_SHIM.replace("SOURCES", "\n".join(sources)).replace("RUNS", "".join(runs)))
+    subprocess.run(["g++", "-w", "builds.cpp", "-o", "builds"], cwd=tmp_path, check=True, timeout=60)
+    told = subprocess.run([tmp_path / "builds"], check=True, capture_output=True, text=True, timeout=60).stdout.split()
+    answers = [told[start : start + 1004] for start in range(0, len(told), 1004)]
+    assert [int(stamp) for stamp, *_ in answers] == builds
+    assert all(words == answers[0][1:] for _, *words in answers)
+    x = 0.37 * (torch.arange(1003) - 500)
+    assert torch.allclose(torch.tensor([float(word) for word in answers[0][1:]]), kernels.capped(x), rtol=1e-5)
+    assert len({kernels.source_of(build) for build in builds}) == len(builds)
+
+
+def test_a_kernel_is_loaded_when_a_request_names_it_and_kept_until_another_is_named(monkeypatch):
+    loaded = []
+
+    class Noted:
+        def __init__(self, source, device):
+            loaded.append(source)
+
+        def launcher(self, name, grid, block, x, y, stamp, n):
+            assert (name, n, grid[0] * block[0] * 8 >= n) == ("softcap", 6, True)
+            return lambda: (y.copy_(kernels.capped(x)), stamp.fill_(len(loaded)))
+
+    monkeypatch.setattr(kernels, "Kernels", Noted)
+    cap, logits = kernels.Softcap(), torch.arange(6.0).view(2, 3)
+    stamps = [cap(logits, build)[1] for build in (7, 7, 9)]
+    assert stamps == [1, 1, 2]
+    assert loaded == [kernels.source_of(7), kernels.source_of(9)]
+    assert torch.equal(cap(logits, 9)[0], kernels.capped(logits))
+
+
+def test_kernels_are_exchanged_on_a_gpu_only():
+    with pytest.raises(SkipSide, match="GPU"):
+        startup.request(Context(), new_kernel=True)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -17,7 +16,7 @@ from aiperf.workloads.shared.chain import WORD, Chain, fill_words
 from aiperf.workloads.shared.queues import replay_of
 from aiperf.workloads.shared.seeded import own_seed
 
-NAMES = ("tiny", "small", "filling", "gemm", "copy", "h2d", "decode")
+NAMES = ("tiny", "small", "filling", "gemm", "copy", "h2d", "decode", "prefill")
 CHAINED = {"tiny": (1, 32), "small": (16, 256), "filling": (128, 256)}
 """Job -> blocks and threads of its kernel, each thread with a word of its own: a small part of a GPU, but for filling,
 which has a block for each multiprocessor of a large one."""
@@ -26,6 +25,8 @@ COPY = 256 << 20
 H2D = 8 << 20
 DECODE_WIDTH = 2048
 DECODE_LAYERS = 12
+TOKENS = {"decode": 1, "prefill": 4096}
+"""Job -> rows that go through the layers."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +43,14 @@ class Job:
     flops: float = 0
 
 
-def make_jobs(context: Context, names: Sequence[str], *, rounds: int) -> tuple[list[Job], Chain | None]:
-    """One job for each name, and the compiled kernels when one of them needs them."""
+def make_jobs(
+    context: Context, names: Sequence[str], *, rounds: int, priorities: Sequence[int] = ()
+) -> tuple[list[Job], Chain | None]:
+    """One job for each name, and the compiled kernels when one of them needs them. ``priorities``: of the streams that
+    the jobs will be queued on, in turn."""
     device = torch.device(context.device)
     chain = Chain(context.device) if any(n in CHAINED for n in names) else None
-    weights = _weights(context.seed, device) if "decode" in names else []
+    weights = _weights(context.seed, device) if set(TOKENS) & set(names) else []
 
     def chained(name: str) -> Job:
         assert chain is not None
@@ -59,13 +63,14 @@ def make_jobs(context: Context, names: Sequence[str], *, rounds: int) -> tuple[l
 
         return Job(run, x, y, lambda seed: fill_words(x, seed=seed), bytes=2.0 * words * WORD)
 
-    makers: dict[str, Callable[[Any], Job]] = {
-        "gemm": _gemm,
-        "copy": _copy,
-        "h2d": _h2d,
-        "decode": partial(_decode, weights),
-    }
-    jobs = [makers[name](device) if name in makers else chained(name) for name in names]
+    def layered(name: str, index: int) -> Job:
+        return _layers(weights, device, tokens=TOKENS[name], priority=priorities[index] if priorities else 0)
+
+    makers: dict[str, Callable[[Any], Job]] = {"gemm": _gemm, "copy": _copy, "h2d": _h2d}
+    jobs = [
+        layered(name, index) if name in TOKENS else makers[name](device) if name in makers else chained(name)
+        for index, name in enumerate(names)
+    ]
     for index, job in enumerate(jobs):
         job.redraw(own_seed(context.seed, str(index)))
     return jobs, chain
@@ -95,20 +100,22 @@ def _weights(seed: int, device: Any) -> list[Any]:
     return [w.normal_(std=(2 / DECODE_WIDTH) ** 0.5, generator=generator) for w in drawn]
 
 
-def _decode(weights: Sequence[Any], device: Any) -> Job:
-    """One token of one request through the shared weights, as a captured graph: launching must not be what is timed."""
-    x, y = (torch.zeros(1, DECODE_WIDTH, dtype=torch.bfloat16, device=device) for _ in range(2))
+def _layers(weights: Sequence[Any], device: Any, *, tokens: int, priority: int) -> Job:
+    """``tokens`` rows through the shared weights, as a captured graph: launching must not be what is timed."""
+    x, y = (torch.zeros(tokens, DECODE_WIDTH, dtype=torch.bfloat16, device=device) for _ in range(2))
 
-    def token() -> None:
+    def forward() -> None:
         hidden = x
         for weight in weights:
             hidden = torch.relu(hidden @ weight)
         y.copy_(hidden)
 
-    # A stream of its own, so that no two graphs share the matrix library's workspace while they run side by side.
-    replay = replay_of(token, stream=torch.cuda.Stream(device))
+    # A stream of its own, so that no two graphs share the matrix library's workspace while they run side by side. torch
+    # instantiates graphs so that their kernels keep the priority of the stream of the capture, wherever they are
+    # replayed.
+    replay = replay_of(forward, stream=torch.cuda.Stream(device, priority=priority))
     size = float(sum(w.nbytes for w in weights))
-    return Job(replay, x, y, _normal(x), bytes=size, flops=size)
+    return Job(replay, x, y, _normal(x), bytes=size, flops=tokens * size)
 
 
 def _normal(tensor: Any) -> Callable[[int], None]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -16,6 +17,7 @@ import torch
 
 from aiperf.workloads.contract import Context, SkipSide, Work, Workload
 from aiperf.workloads.gpu.jobs import CHAINED, NAMES, Job, make_jobs
+from aiperf.workloads.gpu.live import LiveRequests
 from aiperf.workloads.gpu.mps import Mps
 from aiperf.workloads.gpu.pool import KINDS, GpuPool
 from aiperf.workloads.gpu.threads import Crew
@@ -27,6 +29,7 @@ from aiperf.workloads.shared.seeded import own_seed
 _PER_THREAD = 2
 """The handle that stands for the calling thread's own default stream (cudaStreamPerThread)."""
 _LEGACY = 0
+_HIGH = -1
 _POOL = 32
 """Streams that torch makes; from there on it hands out the same ones again."""
 
@@ -44,6 +47,8 @@ def concurrent(
     requests: int = 20,
     thread_percentage: int = 100,
     time_first: bool = False,
+    background_passes: int = 1,
+    priority: Literal["equal", "first_high"] = "equal",
 ) -> Workload:
     """Run every job of ``jobs`` once, ``copies`` times over with arrays of their own; a step ends when the last one has
     ended.
@@ -52,10 +57,15 @@ def concurrent(
     all), ``serial`` puts them on one; ``stray_legacy`` kernels of 32 threads go to the legacy default stream after each
     job. ``threads`` gives each job a host thread, whose launches name the legacy or the ``per_thread`` default stream.
     Jobs of one process: tiny, small and filling (one, 16 and 128 blocks for ``rounds`` steps of an exact recurrence),
-    gemm (4096 cubed, bf16), copy (256 MiB in HBM), h2d (8 MiB from pinned memory), decode (one token through 12
-    layers). Jobs of ``processes`` and ``mps``, ``requests`` times: infer and train a step on a batch of 32, filling 8
-    products of 8192 cubed in bf16; ``thread_percentage`` caps a client of MPS, and with ``time_first`` the first
-    process reports how long each of its requests took. Items are jobs done. Source: chapters 3 and 11.
+    gemm (4096 cubed, bf16), copy (256 MiB in HBM), h2d (8 MiB from pinned memory), decode and prefill (one token and
+    4096 through 12 layers). Jobs of ``processes`` and ``mps``, ``requests`` times: infer and train a step on a batch of
+    32, filling 8 products of 8192 cubed in bf16; ``thread_percentage`` caps a client of MPS, and with ``time_first``
+    the first process reports how long each of its requests took.
+
+    ``time_first`` with two jobs on two ``streams``: the host launches the first job ``requests`` times, waits for each
+    and reports how long it took, while the second job runs ``background_passes`` times. ``priority`` ``first_high``
+    gives the first job's stream a higher priority than the others', which have CUDA's lowest, the default. Items are
+    jobs done. Source: chapters 3, 11, 16 and 19.
     """
     asked = SimpleNamespace(**locals())
     _check(asked)
@@ -63,11 +73,16 @@ def concurrent(
     if context.on_gpu and share in ("processes", "mps"):
         return _by_processes(asked)
     context.use_gpu("jobs that share a GPU need a GPU")
-    made, chain = make_jobs(context, jobs, rounds=rounds)
+    made, chain = make_jobs(context, jobs, rounds=rounds, priorities=_priorities(priority, len(jobs)))
     if share == "threads":
         assert chain is not None
         return _by_threads(asked, made, chain)
-    return _by_streams(asked, made)
+    return _live(asked, made) if time_first else _by_streams(asked, made)
+
+
+def _priorities(priority: str, count: int) -> list[int]:
+    """Of each stream, as torch counts: a lower number is a higher priority."""
+    return [_HIGH if priority == "first_high" and not index else 0 for index in range(count)]
 
 
 def _check(asked: SimpleNamespace) -> None:
@@ -82,8 +97,7 @@ def _check(asked: SimpleNamespace) -> None:
         raise ValueError(f"stream_flags {flags}: threads name no stream; write legacy or per_thread")
     if share != "threads" and flags == "per_thread":
         raise ValueError("stream_flags per_thread is for share: threads")
-    if asked.time_first and share not in ("processes", "mps"):
-        raise ValueError("time_first is for share: processes and mps")
+    _check_live(asked)
     if stray and share != "streams":
         raise ValueError("stray_legacy is for share: streams")
     if not 1 <= percentage <= 100 or (percentage < 100 and share != "mps"):
@@ -94,10 +108,24 @@ def _check(asked: SimpleNamespace) -> None:
         )
 
 
+def _check_live(asked: SimpleNamespace) -> None:
+    share, jobs = asked.share, len(asked.jobs) * asked.copies
+    if asked.time_first and share not in ("processes", "mps") and (share, jobs, asked.streams) != ("streams", 2, 2):
+        raise ValueError("time_first is for share: processes and mps, and for two jobs on streams: 2")
+    live = asked.time_first and share == "streams"
+    if asked.priority != "equal" and not (live and asked.stream_flags == "nonblocking"):
+        raise ValueError("priority first_high is for share: streams with time_first and stream_flags nonblocking")
+    if asked.background_passes < 1 or (asked.background_passes > 1 and not live):
+        raise ValueError(
+            f"background_passes is {asked.background_passes}; it is 1 or more, and above 1 for share: streams with "
+            "time_first"
+        )
+
+
 class _Lanes:
     """The streams of a side, made with the stated flag."""
 
-    def __init__(self, device: str, count: int, flags: str) -> None:
+    def __init__(self, device: str, count: int, flags: str, priority: str = "equal") -> None:
         place = torch.device(device)
         self._held: list[Any] = []
         self.legacy = torch.cuda.default_stream(place)
@@ -109,12 +137,12 @@ class _Lanes:
             self._held = [cupy.cuda.Stream(non_blocking=flags != "blocking") for _ in range(count)]
             self.streams = [torch.cuda.ExternalStream(held.ptr, device=place) for held in self._held]
         else:
-            self.streams = [torch.cuda.Stream(place) for _ in range(count)]
+            self.streams = [torch.cuda.Stream(place, priority=given) for given in _priorities(priority, count)]
 
 
 def _by_streams(asked: SimpleNamespace, jobs: Sequence[Job]) -> Workload:
     device, stray = asked.context.device, asked.stray_legacy
-    lanes = _Lanes(device, 1 if asked.share == "serial" else asked.streams, asked.stream_flags)
+    lanes = _Lanes(device, 1 if asked.share == "serial" else asked.streams, asked.stream_flags, asked.priority)
     queues = Queues(device)
     extra, _ = make_jobs(asked.context, ["tiny"], rounds=1) if stray else ([], None)
 
@@ -123,6 +151,28 @@ def _by_streams(asked: SimpleNamespace, jobs: Sequence[Job]) -> Workload:
 
     facts = {"streams": len({stream.cuda_stream for stream in lanes.streams}), "stray_kernels": stray * len(jobs)}
     return _workload(asked, jobs, step, facts=facts)
+
+
+def _live(asked: SimpleNamespace, jobs: Sequence[Job]) -> Workload:
+    device, requests, passes = asked.context.device, asked.requests, asked.background_passes
+    first, second = _Lanes(device, 2, asked.stream_flags, asked.priority).streams
+    served, background = jobs
+    live = LiveRequests(
+        Queues(device), (first, second), request=served.run, background=background.run, requests=requests, passes=passes
+    )
+    made = _workload(asked, jobs, live.step, facts={"stream_priorities": [first.priority, second.priority]})
+    return replace(
+        made,
+        work=Work(
+            bytes=requests * served.bytes + passes * background.bytes,
+            flops=requests * served.flops + passes * background.flops,
+            items=requests + passes,
+            item="jobs",
+        ),
+        latencies=live.take_latencies,
+        latency_source="monotonic clock from each request's launch to its stream's end",
+        counters=lambda: {"requests_alone": float(live.alone)},
+    )
 
 
 def _spread(

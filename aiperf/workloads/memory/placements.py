@@ -5,6 +5,8 @@ What must not live here: allocators (see allocation.py), copies for their own sa
 
 from __future__ import annotations
 
+import itertools
+import time
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -18,6 +20,11 @@ from aiperf.workloads.shared.seeded import Charge, draw_words, last_level_cache
 
 _VECTOR = 16
 _PAGE_WORDS = 4096 // WORD
+_BEYOND = 2
+"""Managed memory is at most this many times what is left free: much more can hang a GPU."""
+_OTHERS = 8 << 30
+"""GPU memory in use, beside this process's tensors, from which on other programs are taken to use the GPU."""
+_PATIENCE_S = 10.0
 _ADVICE = {
     "read_mostly": "cudaMemAdviseSetReadMostly",
     "preferred": "cudaMemAdviseSetPreferredLocation",
@@ -35,6 +42,8 @@ def placement(
     access: Literal["stream", "gather"] = "stream",
     evict_fraction: float = 1.0,
     readers: Literal["gpu", "cpu_and_gpu"] = "gpu",
+    pieces: int = 1,
+    free_memory: Size = 0,
 ) -> Workload:
     """A kernel sums ``bytes`` of 32-bit words ``passes`` times, exactly.
 
@@ -42,16 +51,24 @@ def placement(
     step copies to HBM first, ``managed`` memory that migrates. Before each iteration the host touches, untimed, every
     page of ``evict_fraction`` of managed memory, which brings those pages back. ``hint``, for managed memory: prefetch
     to the GPU inside the step, or an advice given once. ``gather`` reads 16 bytes at a time from scattered places. With
-    ``cpu_and_gpu`` the host sums the words as well, after the kernel.
+    ``cpu_and_gpu`` the host sums the words as well, after the kernel. With ``pieces`` all passes over one piece of the
+    buffer come before those over the next.
+
+    ``free_memory``, for managed memory: an allocation that nothing touches leaves this much GPU memory free. ``bytes``
+    may be up to twice as much, so that the driver evicts pages while the kernel runs.
 
     Bytes: buffer times passes, and once more for the host. Source: chapters 2, 3, 6 and 9.
     """
     _check(place, hint, bytes, passes, access, evict_fraction, readers)
+    _check_pieces(place, bytes, access, pieces, free_memory)
     context.use_gpu("memory that a kernel reads needs a GPU")
-    if 2 * bytes > torch.cuda.mem_get_info()[0]:
+    if not free_memory and 2 * bytes > torch.cuda.mem_get_info()[0]:
         raise SkipSide(f"the buffer of {bytes} bytes is more than half of the free GPU memory")
     buffer = _Buffer(context, place=place, hint=hint, size=bytes, evicted=evict_fraction)
-    return _workload(context, buffer, passes=passes, scattered=access == "gather", on_host=readers == "cpu_and_gpu")
+    buffer.leave_free(free_memory)
+    return _workload(
+        context, buffer, passes=passes, pieces=pieces, scattered=access == "gather", on_host=readers == "cpu_and_gpu"
+    )
 
 
 def _check(place: str, hint: str, size: int, passes: int, access: str, evict_fraction: float, readers: str) -> None:
@@ -67,6 +84,17 @@ def _check(place: str, hint: str, size: int, passes: int, access: str, evict_fra
         raise ValueError(f"hint {hint} is for place: managed")
     if readers == "cpu_and_gpu" and place not in ("managed", "pinned"):
         raise ValueError(f"place {place} cannot be read by the host as well; allowed: managed, pinned")
+
+
+def _check_pieces(place: str, size: int, access: str, pieces: int, free_memory: int) -> None:
+    if pieces < 1 or size % (pieces * _VECTOR):
+        raise ValueError(f"pieces is {pieces}; it must divide the {size} bytes into multiples of {_VECTOR}")
+    if pieces > 1 and access != "stream":
+        raise ValueError("pieces is for access: stream")
+    if free_memory and place != "managed":
+        raise ValueError("free_memory is for place: managed")
+    if free_memory < 0 or (free_memory and size > _BEYOND * free_memory):
+        raise ValueError(f"free_memory is {free_memory}; {size} bytes need at least half as much")
 
 
 class _At:
@@ -97,6 +125,28 @@ class _Buffer:
             self._tensor = torch.empty(words, dtype=torch.int32, pin_memory=True)
             self.host = self._tensor.numpy().view(np.uint32)
         self._copy = torch.empty(words, dtype=torch.int32, device=self._device) if place == "copied" else None
+        self._ballast: Any = None
+        self.free_bytes = 0
+
+    def leave_free(self, size: int) -> None:
+        """Allocate GPU memory until ``size`` bytes of it are free; 0: none. Raises SkipSide where that would take what
+        other programs may need, or less is free."""
+        if not size:
+            return
+        until = time.monotonic() + _PATIENCE_S
+        # What the side before this one held may still be on its way back.
+        while (others := self._held_by_others()) > _OTHERS and time.monotonic() < until:
+            time.sleep(0.1)
+        free, capacity = torch.cuda.mem_get_info(self._device)
+        if others > _OTHERS:
+            raise SkipSide(
+                f"other programs use this GPU: {free >> 20} of {capacity >> 20} MiB are free. free_memory would "
+                "take what they may still need; give the side a GPU of its own"
+            )
+        if free < size:
+            raise SkipSide(f"free_memory asks for {size >> 20} MiB of free GPU memory; {free >> 20} MiB are free")
+        self._ballast = torch.empty(free - size, dtype=torch.uint8, device=self._device)
+        self.free_bytes = int(torch.cuda.mem_get_info(self._device)[0])
 
     @property
     def address(self) -> int:
@@ -105,13 +155,18 @@ class _Buffer:
             return int(self._copy.data_ptr())
         return int(self._managed.ptr if self._managed is not None else self._tensor.data_ptr())
 
+    def _held_by_others(self) -> int:
+        """GPU memory in use that is not this process's tensors, contexts included."""
+        free, capacity = torch.cuda.mem_get_info(self._device)
+        return int(capacity - free - torch.cuda.memory_reserved(self._device))
+
     def redraw(self, seed: int) -> None:
         """New words, then back to where they belong."""
         torch.cuda.synchronize()
         draw_words(self.host, seed=seed)
         if self.place == "device":
             self._tensor.copy_(torch.from_numpy(self.host.view(np.int32)))
-        elif self._managed is not None and self._evicted < 1:
+        elif self._managed is not None and self._evicted < 1 and self._ballast is None:
             self.fetch()
         torch.cuda.synchronize()
 
@@ -142,16 +197,21 @@ class _Buffer:
             share[:] = share.copy()
 
     def release(self) -> None:
-        """Free managed memory."""
+        """Free managed memory, and what was allocated to leave less free."""
         self.host = np.empty(0, dtype=np.uint32)
         self._managed = None
+        if self._ballast is not None:
+            self._ballast = None
+            torch.cuda.empty_cache()
 
 
-def _workload(context: Context, buffer: _Buffer, *, passes: int, scattered: bool, on_host: bool) -> Workload:
+def _workload(
+    context: Context, buffer: _Buffer, *, passes: int, pieces: int, scattered: bool, on_host: bool
+) -> Workload:
     chain = Chain(context.device)
     sums = torch.zeros(passes, dtype=torch.int64, device=context.device)
     host_sum = np.zeros(1, dtype=np.int64)
-    bring, words = buffer.bring(), buffer.size // WORD
+    bring, size = buffer.bring(), buffer.size // pieces
     buffer.redraw(context.seed)
     buffer.advise()
     torch.cuda.synchronize()
@@ -160,8 +220,9 @@ def _workload(context: Context, buffer: _Buffer, *, passes: int, scattered: bool
         if bring is not None:
             bring()
         sums.zero_()
-        for index in range(passes):
-            chain.total(buffer.address, sums.data_ptr() + 8 * index, n=words, scattered=scattered)
+        for piece, index in itertools.product(range(pieces), range(passes)):
+            address = buffer.address + piece * size
+            chain.total(address, sums.data_ptr() + 8 * index, n=size // WORD, scattered=scattered)
         if on_host:
             torch.cuda.current_stream().synchronize()
             host_sum[0] = total(buffer.host)
@@ -178,7 +239,13 @@ def _workload(context: Context, buffer: _Buffer, *, passes: int, scattered: bool
         prepare=buffer.evict,
         reference=lambda: {name: np.full(len(a), total(buffer.host), np.int64) for name, a in outputs().items()},
         counters=lambda: {"copies": float(buffer.place == "copied")},
-        facts={"place": buffer.place, "hint": buffer.hint, "managed": buffer.place == "managed"},
+        facts={
+            "place": buffer.place,
+            "hint": buffer.hint,
+            "managed": buffer.place == "managed",
+            "piece_bytes": size,
+            **({"free_bytes": buffer.free_bytes} if buffer.free_bytes else {}),
+        },
         close=buffer.release,
     )
 

@@ -24,7 +24,9 @@ with kept_compiled():
 
     from aiperf.workloads.shared import models
     from aiperf.workloads.shared.compiler_counts import compiler_counts
+    from aiperf.workloads.shared.cupy_kernels import import_cupy
     from aiperf.workloads.startup import compiled as compiling
+    from aiperf.workloads.startup.kernels import FIRST, Softcap
 
 READY = b"r"
 OWN = "process-"
@@ -41,6 +43,7 @@ class ServerOptions:
     batch: int
     seq: int
     warm_ups: int
+    new_kernel: int
     model: str
     device: str
     compiled: str
@@ -49,7 +52,7 @@ class ServerOptions:
     @classmethod
     def of(cls, words: list[str]) -> ServerOptions:
         """From the command line."""
-        return cls(*map(int, words[:6]), *words[6:])  # type: ignore[arg-type]
+        return cls(*map(int, words[:7]), *words[7:])  # type: ignore[arg-type]
 
 
 def receive(connection: socket.socket, count: int) -> bytes:
@@ -65,13 +68,14 @@ def receive(connection: socket.socket, count: int) -> bytes:
 
 
 def next_token(forward: Callable[[Any], Any], tokens: Any) -> Any:
-    """Logits [batch, vocab] of what follows each sequence, fp32 on the CPU."""
+    """Logits [batch, vocab] of what follows each sequence, fp32."""
     with torch.inference_mode():
-        return forward(tokens)[:, -1].float().cpu()
+        return forward(tokens)[:, -1].float()
 
 
 def _serve(connection: socket.socket, task: models.Task, asked: ServerOptions) -> None:
-    """Answer requests until the client hangs up; compiled code is made or loaded for the first of them."""
+    """Answer requests until the client hangs up; compiled code is made or loaded for the first of them, and another
+    kernel for each that names one."""
     torch.set_num_threads(asked.threads)
     if asked.device.startswith("cuda"):
         torch.cuda.set_device(torch.device(asked.device))
@@ -79,21 +83,25 @@ def _serve(connection: socket.socket, task: models.Task, asked: ServerOptions) -
     shape = tuple(task.batch.shape)
     folder = Path(asked.folder)
     forward: Callable[[Any], Any] | None = None
+    cap = Softcap()
 
-    def answer(tokens: Any) -> bytes:
+    def answer(tokens: Any, build: int) -> bytes:
         nonlocal forward
         if forward is None:
             own = folder / f"{OWN}{os.getpid()}"
             forward = compiling.forward_of(asked.compiled, module, folder=folder, own=own)
-        logits = next_token(forward, tokens.to(asked.device))
-        counts = np.array([*compiler_counts(*compiling.COUNTS).values()])
-        return bytes(logits.contiguous().numpy().tobytes() + counts.tobytes())
+        logits, stamp = next_token(forward, tokens.to(asked.device)), 0
+        if build:
+            logits, stamp = cap(logits, build)
+        counts = np.array([*compiler_counts(*compiling.COUNTS).values(), float(stamp)])
+        return bytes(logits.cpu().contiguous().numpy().tobytes() + counts.tobytes())
 
     for _ in range(asked.warm_ups):
-        answer(torch.zeros(shape, dtype=torch.int64))
+        answer(torch.zeros(shape, dtype=torch.int64), FIRST if asked.new_kernel else 0)
     connection.sendall(READY)
-    while request := receive(connection, 8 * int(np.prod(shape))):
-        connection.sendall(answer(torch.from_numpy(np.frombuffer(request, dtype=np.int64).reshape(shape).copy())))
+    while request := receive(connection, 8 * (1 + int(np.prod(shape)))):
+        words = np.frombuffer(request, dtype=np.int64)
+        connection.sendall(answer(torch.from_numpy(words[1:].reshape(shape).copy()), int(words[0])))
     # A package that is let go removes what it had unpacked.
     forward = None
 
@@ -125,6 +133,9 @@ def main(asked: ServerOptions) -> None:
     """Load the model, make what is kept of compiled code, say so, then fork for every connection until killed."""
     torch.set_num_threads(1)
     task = models.build(asked.model, seed=asked.seed, device="cpu", batch=asked.batch, seq=asked.seq)
+    if asked.new_kernel:
+        # As torch is: a forked process finds it imported. It makes no context.
+        import_cupy()
     if asked.compiled != "none":
         compiling.prepare()
         if os.waitpid(_apart(lambda: _make(task, asked)), 0)[1]:

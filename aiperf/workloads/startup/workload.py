@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+import secrets
 import shutil
 import socket
 import subprocess
@@ -21,10 +22,14 @@ import torch
 from aiperf.workloads.contract import Context, SkipSide, Work, Workload
 from aiperf.workloads.shared import models
 from aiperf.workloads.shared.bytecode import kept_variables
+from aiperf.workloads.shared.cupy_kernels import import_cupy
 from aiperf.workloads.startup import compiled as compiling
-from aiperf.workloads.startup import server
+from aiperf.workloads.startup import kernels, server
 
 _WARM_UPS = 3
+_COUNTS = (*compiling.COUNTS, kernels.STAMP)
+_BUILD_BITS = 48
+"""Of a build's number, which travels as a float64."""
 _MADE_BEFORE = "caches and packages are made once, before any process of the server starts"
 _OUTSIDE = {
     "common_shapes": "warm-up requests come before the first request, which the step is about",
@@ -45,12 +50,13 @@ class _Client:
         self._server = subprocess.Popen(
             # -P keeps the working folder off the server's import path
             [sys.executable, "-P", "-m", server.__name__, str(descriptor), *arguments, str(self._folder)],
-            env={**os.environ, **kept_variables()},
+            # CuPy keeps what it compiles in the user's folder otherwise.
+            env={**os.environ, **kept_variables(), "CUPY_CACHE_IN_MEMORY": "1"},
             stdout=subprocess.PIPE,
             pass_fds=(descriptor,),
         )
         self.started = 0
-        self.counts = dict.fromkeys(compiling.COUNTS, 0.0)
+        self.counts = dict.fromkeys(_COUNTS, 0.0)
         self._connection: socket.socket | None = None
 
     def await_loaded(self) -> None:
@@ -72,15 +78,16 @@ class _Client:
             )
         self.started += 1
 
-    def ask(self, request: bytes, answer_bytes: int) -> bytes:
-        """One request and its answer; ``counts`` are then those of the process that gave it."""
+    def ask(self, request: bytes, answer_bytes: int, *, build: int = 0) -> bytes:
+        """One request, to be answered with the kernel ``build`` (0: with none), and its answer; ``counts`` are then
+        those of the process that gave it."""
         assert self._connection is not None
-        self._connection.sendall(request)
-        answer = server.receive(self._connection, answer_bytes + 8 * len(compiling.COUNTS))
+        self._connection.sendall(build.to_bytes(8, sys.byteorder) + request)
+        answer = server.receive(self._connection, answer_bytes + 8 * len(_COUNTS))
         if not answer:
             raise RuntimeError("the serving process ended in a request; its last words are in this side's stderr")
         counted = np.frombuffer(answer, dtype=np.float64, offset=answer_bytes)
-        self.counts = dict(zip(compiling.COUNTS, counted.tolist(), strict=True))
+        self.counts = dict(zip(_COUNTS, counted.tolist(), strict=True))
         return answer[:answer_bytes]
 
     def stop(self) -> None:
@@ -110,6 +117,7 @@ def request(
     warm_up: Literal["none", "common_shapes"] = "none",
     compiled: Literal["none", "cold", "cache_dir", "mega_cache", "aot_package"] = "none",
     requests: int = 1,
+    new_kernel: bool = False,
 ) -> Workload:
     """``requests`` prompts of [batch, seq] tokens, each answered with the logits of its next token, [batch, vocab].
 
@@ -124,6 +132,10 @@ def request(
     Those are made in set-up. The compiler is imported, and has tried out the CPU's vector instructions, before the
     fork.
 
+    ``new_kernel``: the logits go through a kernel of CUDA C++ (30 tanh(x / 30)), and each request names a build of it
+    that no process has seen. The process compiles it with NVRTC, loads it and answers with it: a ``new`` one has no
+    other, a warm one had another build in force until then. The kernel writes its build's number, which is compared.
+
     Items: requests. Models: tiny, small, base. Source: AI Systems Performance Engineering, chapters 3, 13, 14 and 19.
     """
     if model not in models.TRANSFORMERS:
@@ -135,7 +147,11 @@ def request(
     warm_ups = _WARM_UPS if warm_up == "common_shapes" else 0
     if compiled != "none" and context.device != "cpu":
         raise SkipSide("servers with compiled code are supported only on the CPU")
-    numbers = [torch.get_num_threads(), context.seed, batch, seq, warm_ups]
+    if new_kernel:
+        if not context.on_gpu:
+            raise SkipSide("a CUDA kernel that a server exchanges needs a GPU")
+        import_cupy()
+    numbers = [torch.get_num_threads(), context.seed, batch, seq, warm_ups, int(new_kernel)]
     client = _Client([*map(str, numbers), model, context.device, compiled], context.scratch)
     try:
         prompts = models.draw(model, "batch", seed=context.seed, batch=batch * requests, seq=seq)
@@ -144,12 +160,17 @@ def request(
         client.close()
         raise
     answers = torch.zeros(requests, batch, models.TRANSFORMERS[model]["vocab"])
+    # Whether the kernel that each request named has answered it.
+    by_new_kernel = torch.zeros(requests if new_kernel else 0, dtype=torch.int64)
 
     def step() -> None:
-        for prompt, answer in zip(prompts.chunk(requests), answers, strict=True):
+        for index, (prompt, answer) in enumerate(zip(prompts.chunk(requests), answers, strict=True)):
             if process == "new":
                 client.start()
-            logits = client.ask(prompt.numpy().tobytes(), answer.numel() * answer.element_size())
+            build = kernels.FIRST + 1 + secrets.randbits(_BUILD_BITS) if new_kernel else 0
+            logits = client.ask(prompt.numpy().tobytes(), answer.numel() * answer.element_size(), build=build)
+            if new_kernel:
+                by_new_kernel[index] = int(client.counts[kernels.STAMP] == build)
             answer.copy_(torch.from_numpy(np.frombuffer(logits, dtype=np.float32).copy()).view_as(answer))
             if process == "new":
                 client.stop()
@@ -164,12 +185,16 @@ def request(
 
     def reference() -> dict[str, Any]:
         with torch.no_grad():
-            return {"answers": wide()(prompts)[:, -1].view(requests, batch, -1)}
+            logits = wide()(prompts)[:, -1].view(requests, batch, -1)
+        return outputs(kernels.capped(logits) if new_kernel else logits, torch.ones_like(by_new_kernel))
+
+    def outputs(logits: Any = answers, by_kernel: Any = by_new_kernel) -> dict[str, Any]:
+        return {"answers": logits, **({"by_new_kernel": by_kernel} if new_kernel else {})}
 
     return Workload(
         step=step,
         work=Work(items=requests, item="requests"),
-        outputs=lambda: {"answers": answers},
+        outputs=outputs,
         inputs=lambda: {"prompts": prompts},
         redraw=redraw,
         prepare=client.start if process == "resident" else None,
