@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from aiperf.workloads.engine.answers import same_answers
 from aiperf.workloads.engine.batching.adaptive import AdaptiveDelay
 from aiperf.workloads.engine.batching.by_load import BatchesByLoad
 from aiperf.workloads.engine.batching.decode_first import DecodeFirst
+from aiperf.workloads.engine.batching.within_slo import WithinSlo
 from aiperf.workloads.engine.coalescing import Coalesced
 from aiperf.workloads.engine.demands import Demand
 from aiperf.workloads.engine.orders.reserved import ReservedPlaces
@@ -109,6 +111,39 @@ def test_prompts_are_collected_up_to_a_pass_and_no_longer_than_the_delay(sides):
     arriving.step()
     one = min(sides[1].engine.finished, key=lambda one: one.demand.number)
     assert 0.03 <= one.started < 0.05, "two had come, a pass takes four"
+
+
+def test_a_pass_takes_as_many_prompts_as_come_out_in_time_and_is_full_where_they_are_late_anyway():
+    policy = WithinSlo(8, prompts=4, delay=0.1)
+    # A token takes a hundredth of the limit: the prompts of twenty tokens a fifth each.
+    waiting = [asking(n, prompt=range(20)) for n in range(6)]
+    engine = SimpleNamespace(now=0.0, token_s=0.001, waiting=waiting[2:])
+    assert policy._due(engine) == pytest.approx(0.1 - 4 * 0.02), "the four that a pass takes"
+    in_time = [
+        policy._fits(SimpleNamespace(now=0.03, token_s=0.001, waiting=waiting[n:]), waiting[:n]) for n in range(5)
+    ]
+    assert in_time == [True, True, True, False, False], "60 of the 70 ms that are left"
+    engine.now = 0.09
+    assert policy._fits(engine, waiting[:2]), "too late for one already"
+    engine.token_s, engine.now = 0.0, 0.01
+    assert policy._due(engine) == 0.01
+    assert [policy._fits(engine, waiting[:n]) for n in range(2)] == [True, False], "nothing is known of times yet"
+
+
+def test_prompts_wait_until_the_first_must_begin_to_be_in_time(sides):
+    params = {**_SMALL, "batching": "within_slo", "max_batch": 8, "prefill_batch": 8, "new_tokens": [1, 1]}
+    each, slo = (
+        engine(Context(seed=3), **params | more, rate=100.0, arrivals="waves", ttft_slo=0.03)
+        for more in ({"batching": "continuous"}, {})
+    )
+    for side in (each, slo):
+        side.step()
+    before, after = audit(each, seed=11), audit(slo, seed=11)
+    assert same_answers(before, after).passed
+    assert after["answered"].tolist() == [1] * 8
+    assert slo.counters()["forward_passes"] < each.counters()["forward_passes"] == 8
+    waits = [one.started - one.demand.at for one in sides[1].engine.finished]
+    assert max(waits) > 0.015, "the first waits for others"
 
 
 def test_of_prompts_that_begin_alike_one_is_computed_and_the_others_find_its_pages(sides):

@@ -18,12 +18,16 @@ _SHAPE = Shape(layers=4, width=64, heads=4, kv_heads=4, inner=96, vocab=256)
 
 
 def test_each_row_sees_its_own_branch():
-    parents, sees, depth = trees.branches(4, "cpu")
-    assert parents == [0, 0, 1, 0, 1]
+    parents = trees.comb(4)
+    sees, depth = trees.branches(parents, "cpu")
+    assert parents == (0, 0, 1, 0, 1)
     assert depth.tolist() == [0, 1, 2, 1, 2]
     assert [row.nonzero()[:, 0].tolist() for row in sees] == [[0], [0, 1], [0, 1, 2], [0, 3], [0, 1, 4]]
-    assert trees.branches(3, "cpu")[0] == [0, 0, 1, 0]
-    assert trees.branches(0, "cpu")[0] == [0]
+    assert trees.comb(3) == (0, 0, 1, 0)
+    assert trees.comb(0) == trees.binary(0) == (0,)
+    assert trees.binary(2) == (0, 0, 0, 1, 1, 2, 2)
+    sees = trees.branches(trees.binary(2), "cpu")[0]
+    assert [row.nonzero()[:, 0].tolist() for row in sees[3:]] == [[0, 1, 3], [0, 1, 4], [0, 2, 5], [0, 2, 6]]
 
 
 @pytest.mark.parametrize(
@@ -41,14 +45,14 @@ def test_a_tree_chooses_what_greedy_decoding_chooses_and_its_second_choices_are_
     tokens, margins = greedy(model, first, both[0], count=count)
     context = [*prompt[0].tolist(), int(first)]
     passes = []
-    for kind, ahead in ((trees.TreeDraft, nodes), (speculation.Draft, trees.depth_of(nodes))):
-        proposer = kind(draft, both[1])
+    for proposer in (trees.TreeDraft(draft, both[1], nodes=nodes), speculation.Draft(draft, both[1])):
         proposer.restart(prompt)
         both[0].truncate(21)
-        if kind is speculation.Draft:
+        if isinstance(proposer, speculation.Draft):
+            ahead = trees.depth_of(nodes)
             found, near, tally = speculation.speculate(model, context, both[0], proposer, count=count, ahead=ahead)
         else:
-            found, near, tally = trees.speculate(model, context, both[0], proposer, count=count, nodes=nodes)
+            found, near, tally = trees.speculate(model, context, both[0], proposer, count=count)
         assert torch.equal(found, tokens)
         assert torch.allclose(near, margins, atol=1e-4)
         assert tally.passes + tally.accepted == count

@@ -122,7 +122,7 @@ def speculate(
     return torch.tensor([known[start:]]), torch.cat(margins)[None], tally
 
 
-def _answer(model: Decoder, prompt: Any, cache: Cache, count: int) -> Any:
+def greedy_answer(model: Decoder, prompt: Any, cache: Cache, count: int) -> Any:
     """The token after ``prompt`` [batch, tokens] and ``count`` more, each the most likely."""
     first = choose(prefill(model, prompt, cache))[0]
     return torch.cat((first[:, None], greedy(model, first, cache, count=count)[0]), dim=1)
@@ -130,13 +130,13 @@ def _answer(model: Decoder, prompt: Any, cache: Cache, count: int) -> Any:
 
 def agreement(model: Decoder, draft: Decoder, prompt: Any, caches: tuple[Cache, Cache], *, count: int) -> float:
     """Share of ``count`` greedy tokens of ``model`` that ``draft`` chooses too, given the same tokens before each."""
-    answer = _answer(model, prompt, caches[0], count)
+    answer = greedy_answer(model, prompt, caches[0], count)
     prefill(draft, prompt, caches[1])
     chosen, _ = choose(draft.forward(answer[:, :-1], caches[1], every=True))
     return float((chosen == answer[:, 1:]).float().mean())
 
 
-def _scaled(weights: Sequence[Any]) -> Callable[[float], None]:
+def scaled(weights: Sequence[Any]) -> Callable[[float], None]:
     """Gives ``weights`` another scale, in place; 1 is the one that they have now."""
     drawn = [(weight, weight.clone()) for weight in weights]
 
@@ -147,12 +147,14 @@ def _scaled(weights: Sequence[Any]) -> Callable[[float], None]:
     return scale_to
 
 
-def _sought(value: Callable[[float], float], wanted: float) -> tuple[float, float]:
-    """The scale at which ``value`` is nearest to ``wanted``, which falls as the scale grows; and the value there."""
+def sought(value: Callable[[float], float], wanted: float, *, near: float = 0.0) -> tuple[float, float]:
+    """The scale at which ``value``, which falls as it grows, is nearest to ``wanted``, or ``near`` it; the value."""
     (low, high), tried = _RANGE, dict[float, float]()
     for _ in range(_ROUNDS):
         scale = (low * high) ** 0.5
         tried[scale] = value(scale)
+        if abs(tried[scale] - wanted) <= near:
+            break
         low, high = (scale, high) if tried[scale] > wanted else (low, scale)
     best = min(tried, key=lambda scale: abs(tried[scale] - wanted))
     return best, value(best)
@@ -171,13 +173,13 @@ def tuned(
     """Scale in place what those layers of ``model`` add that ``draft`` does not share, until the two agree on about
     ``acceptance`` of the next ``count`` tokens of ``prompt``. Gives what was set and what came of it."""
     others = [layer for index, layer in enumerate(model.layers) if index not in shared]
-    scale_to = _scaled([weight for layer in others for weight in (layer.out, layer.down)])
+    scale_to = scaled([weight for layer in others for weight in (layer.out, layer.down)])
 
     def agree(scale: float) -> float:
         scale_to(scale)
         return agreement(model, draft, prompt, caches, count=count)
 
-    scale, found = _sought(agree, acceptance)
+    scale, found = sought(agree, acceptance)
     return {"acceptance_asked": acceptance, "acceptance_set": found, "tail_scale": scale}
 
 
@@ -194,11 +196,11 @@ def repeating(model: Decoder, prompt: Any, cache: Cache, *, acceptance: float, c
     before it alone, until ``ngram`` finds about ``acceptance`` of them. Gives what was set and what came of it.
     """
     model.head[_WORDS:] *= _RARE
-    scale_to = _scaled([layer.out for layer in model.layers])
+    scale_to = scaled([layer.out for layer in model.layers])
 
     def found(scale: float) -> float:
         scale_to(scale)
-        context = [*prompt[0].tolist(), *_answer(model, prompt, cache, count)[0].tolist()]
+        context = [*prompt[0].tolist(), *greedy_answer(model, prompt, cache, count)[0].tolist()]
         return repeats(context, len(context) - count)
 
     # Cycles appear all at once, so that halving a range would not find its way.

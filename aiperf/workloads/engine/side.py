@@ -26,6 +26,7 @@ from aiperf.workloads.engine.batching.dynamic import DynamicBatches
 from aiperf.workloads.engine.batching.merged_prompts import MergedPrompts
 from aiperf.workloads.engine.batching.one_by_one import OneByOne
 from aiperf.workloads.engine.batching.static import StaticBatches
+from aiperf.workloads.engine.batching.within_slo import WithinSlo
 from aiperf.workloads.engine.coalescing import Coalesced
 from aiperf.workloads.engine.demands import Demand, draw_demands, draw_prompts, unique_tokens
 from aiperf.workloads.engine.engine import Admission, Batching, Engine, Order
@@ -51,6 +52,7 @@ def batching_of(asked: SimpleNamespace) -> Batching:
         "continuous": lambda: ContinuousBatching(asked.max_batch, asked.prefill_chunk),
         "batched_prompts": lambda: BatchedPrompts(asked.max_batch, prompts=asked.prefill_batch, delay=asked.delay),
         "merged_prompts": lambda: MergedPrompts(asked.max_batch, prompts=asked.prefill_batch, delay=asked.delay),
+        "within_slo": lambda: WithinSlo(asked.max_batch, prompts=asked.prefill_batch, delay=asked.ttft_slo),
         "decode_first": lambda: DecodeFirst(asked.max_batch, budget=asked.decode_budget),
     }
     return kinds[asked.batching]()

@@ -1,14 +1,14 @@
-"""Speculative greedy decoding with trees of proposals: beside each of a draft's choices its second one, all of them
-verified in one pass.
+"""Speculative greedy decoding with trees of proposals, all of them verified in one pass: beside each of a draft's
+choices its second one, or two choices of each of several heads in every combination.
 
-What must not live here: chains of proposals and how acceptance is set (decoder/speculation.py), the model.
+What must not live here: chains of proposals and how acceptance is set (decoder/speculation.py), heads, the model.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -18,35 +18,66 @@ from aiperf.workloads.decoder.generate import choose, prefill
 from aiperf.workloads.decoder.model import Decoder, Spot
 from aiperf.workloads.decoder.speculation import Tally
 
+Parents = tuple[int, ...]
+"""Of the newest token and those of its tree: the row that each follows, its own for the newest."""
+
+
+class ProposeTree(Protocol):
+    """Proposes tokens after a text, as a tree."""
+
+    def begin(self) -> None:
+        """The text after the prompt begins, maybe once more."""
+
+    def __call__(self, context: Sequence[int], left: int) -> tuple[list[int], Parents]:
+        """Tokens of a tree, and whom each follows; ``left``: how many on one branch can still be accepted."""
+
+    def saw(self, state: Any) -> None:
+        """The hidden state [width] in which the verifying pass left the newest token's place."""
+
+    def restart(self, prompt: Any) -> None:
+        """Back to the prompt [1, tokens]."""
+
 
 def depth_of(nodes: int) -> int:
-    """Tokens on the longest branch of a tree of ``nodes``."""
+    """Tokens on the longest branch of a comb of ``nodes``."""
     return -(-nodes // 2)
 
 
-@functools.cache
-def branches(nodes: int, device: Any) -> tuple[list[int], Any, Any]:
-    """Of the newest token and the ``nodes`` after it, the chain's before the others: the row that each follows, which
-    rows each sees [rows, rows], and how far behind the newest token each is."""
+def comb(nodes: int) -> Parents:
+    """A chain, whose rows come first, and beside each of its ``nodes`` another."""
     chain = depth_of(nodes)
-    parents = [0, *range(chain), *range(nodes - chain)]
-    sees = torch.eye(nodes + 1, dtype=torch.bool)
+    return (0, *range(chain), *range(nodes - chain))
+
+
+def binary(depth: int) -> Parents:
+    """Two tokens after each, level by level."""
+    return (0, *((row - 1) // 2 for row in range(1, 2 ** (depth + 1) - 1)))
+
+
+@functools.cache
+def branches(parents: Parents, device: Any) -> tuple[Any, Any]:
+    """Which rows of a tree each sees [rows, rows], and how far behind the newest token each is."""
+    sees = torch.eye(len(parents), dtype=torch.bool)
     for row, parent in enumerate(parents[1:], start=1):
         sees[row] |= sees[parent]
-    return parents, sees.to(device), (sees.sum(dim=1) - 1).to(device)
+    return sees.to(device), (sees.sum(dim=1) - 1).to(device)
 
 
 class TreeDraft:
     """A smaller model with a cache of its own, a pass for each token of the longest branch."""
 
-    def __init__(self, model: Decoder, cache: Cache) -> None:
-        self._model, self._cache = model, cache
+    def __init__(self, model: Decoder, cache: Cache, *, nodes: int) -> None:
+        self._model, self._cache, self._nodes = model, cache, nodes
         self._held: list[int] = []
         """The tokens that the cache has."""
 
-    def __call__(self, context: Sequence[int], nodes: int) -> list[int]:
+    def begin(self) -> None:
+        """It sees from a text itself where that begins."""
+
+    def __call__(self, context: Sequence[int], left: int) -> tuple[list[int], Parents]:
         """What it would choose, token by token, and then its second choices from the first one on. Its cache keeps what
         is still true of the text."""
+        nodes = min(self._nodes, 2 * left)
         same, known = 0, list(context)
         while same < min(len(self._held), len(known) - 1) and self._held[same] == known[same]:
             same += 1
@@ -58,7 +89,10 @@ class TreeDraft:
             inputs = found[-1][:1]
         first, second = ([each[i] for each in found] for i in range(2))
         self._held = known + first[:-1] if found else known[:same]
-        return (first + second)[:nodes]
+        return (first + second)[:nodes], comb(nodes)
+
+    def saw(self, state: Any) -> None:
+        """It computes states of its own."""
 
     def restart(self, prompt: Any) -> None:
         """Back to the prompt [1, tokens]."""
@@ -66,38 +100,45 @@ class TreeDraft:
         self._held = prompt[0].tolist()
 
 
-def _pass(model: Decoder, tokens: Sequence[int], cache: Contiguous) -> tuple[Any, Any]:
-    """What follows the newest token and each of its tree, and the margins: each row sees the text and its branch."""
-    _, sees, depth = branches(len(tokens) - 1, model.device)
+def _pass(model: Decoder, tokens: Sequence[int], parents: Parents, cache: Contiguous) -> Any:
+    """Hidden states [rows, width] of the newest token and those of its tree; each sees the text and its branch."""
+    sees, depth = branches(parents, model.device)
     at = cache.length + depth
     mask = torch.cat((sees.new_ones(len(tokens), cache.length), sees), dim=1)
     x = F.embedding(torch.tensor([tokens], device=model.device), model.embedding)
-    x = model.through(x, Spot(cache, model.cos[at], model.sin[at], mask, False), 0, len(model.layers))
-    return choose(model.logits(x)[0])
+    return model.through(x, Spot(cache, model.cos[at], model.sin[at], mask, False), 0, len(model.layers))[0]
+
+
+def _accepted(tokens: Sequence[int], parents: Parents, answers: Sequence[int]) -> list[int]:
+    """The rows from the newest token on whose tokens are what the model chose after the one before each."""
+    path = [0]
+    while right := [
+        row for row in range(1, len(parents)) if parents[row] == path[-1] and tokens[row] == answers[path[-1]]
+    ]:
+        path.append(right[0])
+    return path
 
 
 def speculate(
-    model: Decoder, context: Sequence[int], cache: Contiguous, propose: TreeDraft, *, count: int, nodes: int
+    model: Decoder, context: Sequence[int], cache: Contiguous, propose: ProposeTree, *, count: int
 ) -> tuple[Any, Any, Tally]:
-    """As speculation.speculate, of a tree of up to ``nodes`` proposals a pass. What is accepted off the chain moves to
-    its place in the cache."""
+    """As speculation.speculate, of a tree of proposals a pass. What is accepted moves to its place in the cache."""
     known, tally = list(context), Tally()
     start, margins = len(known), []
+    propose.begin()
     while (missing := count - (len(known) - start)) > 0:
-        ahead = min(nodes, 2 * (missing - 1))
-        proposed = propose(known, ahead) if ahead else []
-        chosen, margin = _pass(model, [known[-1], *proposed], cache)
-        answers, parents, path = chosen.tolist(), branches(len(proposed), model.device)[0], [0]
-        while right := [
-            row for row in range(1, len(parents)) if parents[row] == path[-1] and proposed[row - 1] == answers[path[-1]]
-        ]:
-            path.append(right[0])
+        proposed, parents = propose(known, missing - 1)
+        states = _pass(model, [known[-1], *proposed], parents, cache)
+        chosen, margin = choose(model.logits(states))
+        answers = chosen.tolist()
+        path = _accepted([known[-1], *proposed], parents, answers)
+        propose.saw(states[path[-1]])
         known += [answers[row] for row in path]
         margins.append(margin[path])
-        last = cache.length + len(path) - 1
-        if path[-1] != len(path) - 1:
-            cache.kv[..., last, :] = cache.kv[..., cache.length + path[-1], :]
-        cache.truncate(last + 1)
+        for place, row in enumerate(path):
+            if place != row:
+                cache.kv[..., cache.length + place, :] = cache.kv[..., cache.length + row, :]
+        cache.truncate(cache.length + len(path))
         tally.passes += 1
         tally.proposed += len(proposed)
         tally.accepted += len(path) - 1

@@ -16,6 +16,7 @@ from aiperf.workloads.decoder.model import Decoder
 from aiperf.workloads.llm import trees
 from aiperf.workloads.llm.group import FIXED, Group, make_cache
 from aiperf.workloads.llm.hand_written import hand_written
+from aiperf.workloads.llm.heads import TEXTS, Asked, Heads, fitted
 from aiperf.workloads.llm.host_masks import HostMasks
 from aiperf.workloads.llm.recovery import Interrupted
 from aiperf.workloads.llm.requantised import KeptIn
@@ -36,7 +37,7 @@ class Ways:
             len(model.layers), asked.draft_layers
         )
         self._propose: speculation.Propose = speculation.ngram
-        self._draft: speculation.Draft | trees.TreeDraft | None = None
+        self._draft: speculation.Draft | trees.TreeDraft | Heads | None = None
         if asked.acceptance:
             self._tune(prompts)
         self._make_shallow(prompts, forced)
@@ -59,6 +60,13 @@ class Ways:
         if asked.text == "repeating":
             self.facts = speculation.repeating(model, prompts, own, acceptance=asked.acceptance, count=asked.new_tokens)
             return
+        if asked.draft_from == "heads":
+            heads = Heads(model, own, count=asked.draft_tokens.bit_length() - 1, seed=asked.context.seed)
+            texts = make_cache(asked, model.shape, batch=TEXTS + 1, tokens=model.max_tokens)
+            how = Asked(asked.acceptance, asked.new_tokens, asked.context.seed)
+            self.facts = fitted(heads, model, prompts, texts, how)
+            self._draft = heads if asked.speculation == "tree" else None
+            return
         spread = asked.draft_from == "spread"
         draft = model.only(self._few) if spread else model.first_layers(asked.draft_layers)
         self.facts = speculation.tuned(
@@ -73,7 +81,7 @@ class Ways:
         if asked.speculation == "draft":
             self._draft = self._propose = speculation.Draft(draft, make_cache(asked, model.shape, **room))
         elif asked.speculation == "tree":
-            self._draft = trees.TreeDraft(draft, make_cache(asked, model.shape, **room))
+            self._draft = trees.TreeDraft(draft, make_cache(asked, model.shape, **room), nodes=asked.draft_tokens)
         elif asked.speculation == "self":
             self._propose = speculation.SelfDraft(model, self._few, self._groups[0].cache)
 
@@ -203,10 +211,10 @@ class Ways:
             return tokens[:size], margins[:size]
         if asked.speculation == "none":
             return generate.greedy(self._model, group.first, group.cache, count=count, each=each)
-        if isinstance(self._draft, trees.TreeDraft):
+        if isinstance(self._draft, trees.TreeDraft | Heads):
             assert isinstance(group.cache, caches.Contiguous)
             tokens, margins, self.tally = trees.speculate(
-                self._model, self._context, group.cache, self._draft, count=count, nodes=asked.draft_tokens
+                self._model, self._context, group.cache, self._draft, count=count
             )
             return tokens, margins
         tokens, margins, self.tally = speculation.speculate(

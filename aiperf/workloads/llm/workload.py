@@ -61,7 +61,7 @@ def generate(
     speculation: Literal["none", "ngram", "draft", "tree", "self"] = "none",
     draft_tokens: int = 4,
     draft_layers: int = 1,
-    draft_from: Literal["first", "spread"] = "first",
+    draft_from: Literal["first", "spread", "heads"] = "first",
     acceptance: float = 0.0,
     text: Literal["random", "repeating"] = "random",
     depth: Literal["full", "exit", "skip"] = "full",
@@ -120,7 +120,9 @@ def generate(
     them its choices, half the second ones beside each), or in place (``self``). Random weights agree with no draft:
     ``acceptance`` scales what the other layers add, on every side that states it, until the draft chooses this share of
     the target's tokens. With ``text: repeating`` it makes some tokens likely and scales what attention adds, until
-    repeats give this share.
+    repeats give this share. ``draft_from: heads``: 1, 2 or 3 extra heads on the last hidden state propose two tokens
+    each, as a binary ``tree`` of 2, 6 or 14 ``draft_tokens``; ``acceptance`` scales what all layers add, and fits the
+    heads to texts that the model writes, until the first head chooses this share.
 
     ``depth: skip`` decodes with ``draft_layers`` alone; ``exit`` leaves after the first ``draft_layers`` where the
     choice is clearer than a margin, which set-up finds so that ``exit_share`` of the text's tokens do. ``constraint``
@@ -310,7 +312,9 @@ def _check_ways(asked: SimpleNamespace) -> None:
         )
     if asked.text == "repeating" and not asked.acceptance:
         raise ValueError("text repeating needs an acceptance above 0: the share of tokens that repeats give")
-    if (asked.acceptance or asked.depth != "full") and asked.draft_layers >= PRESETS[asked.model].layers:
+    _check_heads(asked)
+    own = asked.draft_from != "heads"
+    if own and (asked.acceptance or asked.depth != "full") and asked.draft_layers >= PRESETS[asked.model].layers:
         raise ValueError(f"draft_layers must be below the {PRESETS[asked.model].layers} layers of {asked.model}")
     if asked.depth != "full" and (not plain or asked.feed != "forced"):
         raise ValueError(f"depth {asked.depth} needs phase decode, feed forced, kv contiguous and one sequence")
@@ -322,6 +326,17 @@ def _check_ways(asked: SimpleNamespace) -> None:
         raise ValueError("constraint needs feed greedy, no speculation, and kv contiguous, paged or windowed")
     if asked.mask_when == "after_pass" and asked.constraint != "host_table":
         raise ValueError("mask_when after_pass needs constraint host_table")
+
+
+def _check_heads(asked: SimpleNamespace) -> None:
+    """Heads that propose tokens, and to which ``acceptance`` refers."""
+    if asked.draft_from != "heads":
+        return
+    if asked.speculation not in ("none", "tree") or asked.draft_tokens not in (2, 6, 14) or asked.text != "random":
+        raise ValueError("draft_from heads needs speculation none or tree, draft_tokens 2, 6 or 14, text random")
+    plain = asked.phase == "decode" and asked.kv == "contiguous" and asked.depth == "full"
+    if not plain or not asked.acceptance or asked.new_tokens < 8:
+        raise ValueError("draft_from heads needs phase decode, kv contiguous, depth full, an acceptance, 8 new_tokens")
 
 
 def _work(asked: SimpleNamespace) -> Work:

@@ -158,6 +158,7 @@ def engine(
         "decode_first",
         "batched_prompts",
         "merged_prompts",
+        "within_slo",
     ] = "continuous",
     max_batch: int = 8,
     delay: Seconds = 0.002,
@@ -192,8 +193,9 @@ def engine(
     and leave between passes. ``adaptive`` waits less than ``delay`` the slower requests come; ``by_load`` takes single
     requests while the model is mostly idle. ``decode_first``: as continuous, and prompts get what a pass of decoding
     leaves of ``decode_budget``; ``batched_prompts``: ``prefill_batch`` of them in a pass, collected for at most
-    ``delay``; ``merged_prompts``: one whose next page is under way waits for it. ``prefill_chunk`` cuts prompts into
-    pieces, between which the others get a token.
+    ``delay``; ``merged_prompts``: one whose next page is under way waits for it; ``within_slo``: as many, up to
+    ``prefill_batch``, as get their first token within ``ttft_slo``. ``prefill_chunk`` cuts prompts into pieces, between
+    which the others get a token.
 
     Keys and values lie in pages of ``page_tokens``; ``kv_pool`` is the pool's share of what the largest ``max_batch``
     need, or it has room for ``pool_tokens`` (0: by its share). Continuous batching takes pages when it needs them;
@@ -362,7 +364,7 @@ def _check_prompts(asked: SimpleNamespace) -> None:
 
 
 def _check_batching(asked: SimpleNamespace) -> None:
-    own_pieces = ("decode_first", "batched_prompts", "merged_prompts")
+    own_pieces = ("decode_first", "batched_prompts", "merged_prompts", "within_slo")
     if asked.batching not in ("continuous", *own_pieces) and (asked.prefill_chunk or asked.prefix_cache):
         raise ValueError("prefill_chunk and prefix_cache need batching continuous")
     if asked.batching == "merged_prompts" and not asked.prefix_cache:

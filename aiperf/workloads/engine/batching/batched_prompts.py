@@ -22,7 +22,7 @@ class BatchedPrompts(ContinuousBatching):
 
     def turn(self, engine: Engine) -> None:
         """A pass over prompts and one of decoding, or a wait for more of them."""
-        due = min((one.demand.at for one in engine.waiting), default=float("inf")) + self.delay
+        due = self._due(engine)
         ready = len(engine.waiting) >= self.prompts or not engine.arrivals.more or engine.now >= due
         filling = self._collected(engine) if engine.waiting and ready else []
         decoding = [one for one in engine.running if one not in filling]
@@ -35,10 +35,20 @@ class BatchedPrompts(ContinuousBatching):
         if not filling and not decoding:
             engine.wait(due if engine.waiting else None)
 
+    def _due(self, engine: Engine) -> float:
+        """When those that wait go even if they are few."""
+        return min((one.demand.at for one in engine.waiting), default=float("inf")) + self.delay
+
+    def _fits(self, engine: Engine, found: list[Running]) -> bool:
+        """Whether a pass takes another one beside these."""
+        return True
+
     def _collected(self, engine: Engine) -> list[Running]:
         """Those that wait and for which there are places and pages, up to one pass's."""
         found: list[Running] = []
-        while len(found) < self.prompts and len(engine.running) < self.size and (admitted := engine.admit(1)):
+        while len(found) < self.prompts and len(engine.running) < self.size and self._fits(engine, found):
+            if not (admitted := engine.admit(1)):
+                break
             if not engine.start(admitted[0], tokens=len(admitted[0].tokens)):
                 break
             found += admitted
