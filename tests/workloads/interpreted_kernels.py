@@ -360,6 +360,14 @@ def unequal(*, lengths: list[int], heads: int, dtype: str, **cut: Any) -> float:
     return workload(function="attention.ragged", params={**params, "dtype": dtype, **cut}, slack=slack)
 
 
+def mixed_batch(*, heads: int, dtype: str, backend: str, **sizes: int) -> float:
+    """A chunk of a prompt and decoding sequences, as the workload sets them up, whose second step begins anew."""
+    params = {"q_len": 48, "kv_len": 64, "sequences": 3, "decode_kv": 96, "kv_heads": 2, "head_dim": 32, "block_q": 16}
+    params |= {"block_kv": 32, "decode_block_kv": 32, "heads": heads, **sizes}
+    slack = 1e-5 if dtype == "float32" else 2**-6
+    return workload(function="attention.hybrid", params={**params, "dtype": dtype, "backend": backend}, slack=slack)
+
+
 def few_bits(*, shape: list[int], activations: str = "fp8") -> float:
     """Activations in fp8 or as computed times 4-bit weights, held against the numbers that the codes stand for."""
     m, n, k = shape
@@ -404,7 +412,7 @@ def copy(*, fault: str) -> float:
     return error(out[:12], x[:12].double())
 
 
-ATTENTION = (attend, over_latents, one_token, generated, unequal)
+ATTENTION = (attend, over_latents, one_token, generated, unequal, mixed_batch)
 BY_HAND = (token_product, token_product_alone, token_gated)
 KINDS = {
     f.__name__: f for f in (workload, launch, product, order, *ATTENTION, *BY_HAND, few_bits, operator, gate, copy)

@@ -159,6 +159,7 @@ def test_the_librarys_epilogue_adds_the_bias_and_takes_gelu(dtype: Any) -> None:
         ({"sparsity": "2:4", "dtype": "fp16", "k": 66}, "k in fours"),
         ({"backend": "strassen", "leaf": 24}, "leaf is 24"),
         ({"backend": "strassen", "n": 32}, "square"),
+        ({"backend": "triton", "warp_schedule": "pingpong"}, "warp_schedule is of backend cutlass"),
         ({"backend": "hand_mma"}, "hand_mma and cutlass fp16"),
         ({"backend": "hand_tiled", "pad_to": 2}, "unpadded"),
     ],
@@ -297,6 +298,11 @@ class TestCutlass:
             assert {f"-I{folder}" for folder in cutlass_gemm.headers()} <= set(built[path])
             assert f"-DHEADERS={version}" in built[path]
         assert len(built) == 2, "a build of other headers is another one"
+        for schedule, named in (("cooperative", "Cooperative"), ("pingpong", "Pingpong")):
+            path = cutlass_gemm.build(tmp_path / "elsewhere", schedule)
+            assert path not in built, "a build by another schedule is another one"
+            built[path] = path.read_text().split()
+            assert f"-DSCHEDULE={named}" in built[path]
 
     def test_it_is_refused_where_it_could_not_run(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         with pytest.raises(SkipSide, match=r"capability 9\.0"):
@@ -328,15 +334,16 @@ class TestCutlass:
         )
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
         monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=5))
-        monkeypatch.setattr(cutlass_gemm, "build", lambda folder: folder)
+        monkeypatch.setattr(cutlass_gemm, "build", lambda folder, schedule: asked.append(schedule))
         monkeypatch.setattr(cutlass_gemm, "load", lambda path: library)
         a, b, out = (_on_gpu(*shape) for shape in ((4, 16), (16, 8), (4, 8)))
         if ready is None:
             with pytest.raises(RuntimeError, match="Misaligned Operand"):
                 cutlass_gemm.product(a, b, out, folder=tmp_path)
             return
-        run, facts = cutlass_gemm.product(a, b, out, folder=tmp_path)
-        assert asked == [(1, 1, 1, 4, 8, 16)]
+        run, facts = cutlass_gemm.product(a, b, out, folder=tmp_path, schedule="pingpong")
+        assert asked == ["pingpong", (1, 1, 1, 4, 8, 16)]
+        assert facts["warp_schedule"] == "pingpong"
         assert facts["registers"] == 168
         if status:
             with pytest.raises(RuntimeError, match="status 3"):

@@ -28,6 +28,8 @@ Case = tuple[str, dict[str, Any]]
 BY_TRITON = {
     "two_kernels",
     "one_kernel",
+    "serial",
+    "two_streams",
     "triton",
     "fastest",
     "opaque",
@@ -105,6 +107,16 @@ def odd_sizes() -> dict[str, Case]:
         for heads, dtype in ((4, "float32"), (6, "bfloat16"), (40, "float32"))
         for backend in ("two_kernels", "one_kernel")
         for cut in ({"splits": 3}, {"part_keys": 16})
+    ]
+    cases += [
+        ("mixed_batch", {"heads": heads, "dtype": dtype, "backend": backend, **sizes})
+        for heads, dtype, sizes in (
+            (6, "float32", {}),
+            (8, "bfloat16", {"q_len": 64}),
+            # Turns of two multiprocessors round up to more tiles than there are: one program takes the other kind.
+            (3, "float32", {"kv_heads": 1, "q_len": 16, "block_kv": 16}),
+        )
+        for backend in ("serial", "two_streams", "one_kernel")
     ]
     cases += [("gate", {"rows": rows, "cols": cols}) for rows, cols in ((13, 60), (8, 128), (1, 8))]
     return {named(kind, params): (kind, params) for kind, params in cases}
@@ -207,6 +219,15 @@ def small(params: dict[str, Any], workload: str) -> dict[str, Any]:
             "page_tokens": 8,
         },
         "attention.ragged": {"head_dim": 32, "heads": 8, "kv_heads": 2, "part_keys": 64, "splits": 2},
+        "attention.hybrid": {
+            "q_len": 2 * params.get("block_q", 128),
+            "kv_len": 4 * params.get("block_q", 128),
+            "sequences": 3,
+            "decode_kv": 2 * params.get("decode_block_kv", 64),
+            "heads": 8,
+            "kv_heads": 2,
+            "head_dim": 32,
+        },
         "attention.latent": {"batch": 1, "heads": 32, "latent_dim": 32, "kv_len": 128},
         "quant.linear": {"m": 3, "n": 40, "k": 256},
         "moe.layer": {"tokens": 8, "hidden": 128, "expert_hidden": 128, "experts": 4},

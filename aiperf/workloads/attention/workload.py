@@ -1,6 +1,7 @@
 """Scaled dot-product attention. Workloads: attention.forward by a stated backend, mask and layout of the batch;
 attention.rounded over keys and values of few bits (few_bits.py); attention.latent over vectors that all heads share
-(latent.py); attention.ragged over caches of unequal lengths (ragged.py).
+(latent.py); attention.ragged over caches of unequal lengths (ragged.py); attention.hybrid of a chunk of a prompt beside
+decoding sequences (hybrid.py).
 
 The kernels are those of torch, called in ops.py. What must not live here: backends, masks (masks.py), training.
 """
@@ -16,6 +17,7 @@ import torch
 
 from aiperf.workloads.attention import ops as backends
 from aiperf.workloads.attention.few_bits import rounded_workload
+from aiperf.workloads.attention.hybrid import hybrid
 from aiperf.workloads.attention.kept import Keeping, Kept, restored
 from aiperf.workloads.attention.latent import latent
 from aiperf.workloads.attention.masks import Mask
@@ -26,7 +28,7 @@ from aiperf.workloads.contract import Context, Work, Workload
 from aiperf.workloads.shared.agreement import relative_frobenius
 from aiperf.workloads.shared.seeded import Charge, draw_on_device, empty, gemm_peak, memory_charge, torch_dtype
 
-__all__ = ["forward", "latent", "ragged", "rounded"]
+__all__ = ["forward", "hybrid", "latent", "ragged", "rounded"]
 
 METRICS = {"rounded": {"output_error": ("", "lower"), "kv_bytes": ("B", "lower")}}
 

@@ -1,5 +1,6 @@
 // The GEMM of CUTLASS 3 for Hopper, from its templates: C = A B, A [m, k], B [k, n] and C [m, n] row by row, fp16 in, fp32
-// sums, fp16 out, alpha 1, beta 0. Tiles of 128 x 128 x 64 over clusters of two; the rest is what the library chooses.
+// sums, fp16 out, alpha 1, beta 0. Tiles of 128 x 128 x 64 over clusters of two; the rest is what the library chooses,
+// the schedule of the warps too unless SCHEDULE names it: Cooperative or Pingpong.
 #include <cutlass/cutlass.h>
 #include <cutlass/epilogue/collective/collective_builder.hpp>
 #include <cutlass/gemm/collective/collective_builder.hpp>
@@ -14,15 +15,26 @@ using Row = cutlass::layout::RowMajor;
 using Tile = cute::Shape<cute::_128, cute::_128, cute::_64>;
 using Cluster = cute::Shape<cute::_2, cute::_1, cute::_1>;
 constexpr int ALIGNED = 8;
+#ifdef SCHEDULE
+#define JOINED(first, second) first##second
+#define NAMED(schedule) JOINED(KernelTmaWarpSpecialized, schedule)
+using Schedule = cutlass::gemm::NAMED(SCHEDULE);
+using Storing = cute::conditional_t<cute::is_same_v<Schedule, cutlass::gemm::KernelTmaWarpSpecializedCooperative>,
+                                    cutlass::epilogue::TmaWarpSpecializedCooperative,
+                                    cutlass::epilogue::TmaWarpSpecialized>;
+#else
+using Schedule = cutlass::gemm::collective::KernelScheduleAuto;
+using Storing = cutlass::epilogue::collective::EpilogueScheduleAuto;
+#endif
 
 using Epilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
     cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Tile, Cluster,
     cutlass::epilogue::collective::EpilogueTileAuto, float, float, void, Row, ALIGNED, Half, Row, ALIGNED,
-    cutlass::epilogue::collective::EpilogueScheduleAuto>::CollectiveOp;
+    Storing>::CollectiveOp;
 using Mainloop = typename cutlass::gemm::collective::CollectiveBuilder<
     cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Half, Row, ALIGNED, Half, Row, ALIGNED, float, Tile, Cluster,
     cutlass::gemm::collective::StageCountAutoCarveout<static_cast<int>(sizeof(typename Epilogue::SharedStorage))>,
-    cutlass::gemm::collective::KernelScheduleAuto>::CollectiveOp;
+    Schedule>::CollectiveOp;
 using Gemm = cutlass::gemm::device::GemmUniversalAdapter<
     cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>, Mainloop, Epilogue>>;
 

@@ -39,17 +39,19 @@ def headers() -> list[Path]:
     return folders
 
 
-def build(folder: Path) -> Path:
-    """cutlass_gemm.cu as a shared library, kept for other runs where the user's cache can be written, else in
-    ``folder``. Raises SkipSide without CUTLASS or nvcc, RuntimeError with nvcc's words."""
+def build(folder: Path, schedule: str = "auto") -> Path:
+    """cutlass_gemm.cu as a shared library whose warps work by ``schedule`` (auto, cooperative or pingpong), kept for
+    other runs where the user's cache can be written, else in ``folder``. Raises SkipSide without CUTLASS or nvcc,
+    RuntimeError with nvcc's words."""
     included = [f"-I{path}" for path in headers()]
     cache = cache_folder("cutlass")
     with contextlib.suppress(OSError):
         cache.mkdir(parents=True, exist_ok=True)
     # Headers of another version may lie in the same folder.
     version = f"-DHEADERS={_version()}"
+    named = [] if schedule == "auto" else [f"-DSCHEDULE={schedule.capitalize()}"]
     return build_library(
-        SOURCE, [find_nvcc(), *_FLAGS, version, *included], cache if os.access(cache, os.W_OK) else folder
+        SOURCE, [find_nvcc(), *_FLAGS, *named, version, *included], cache if os.access(cache, os.W_OK) else folder
     )
 
 
@@ -71,15 +73,18 @@ def load(path: Path) -> Any:
     return library
 
 
-def product(a: Any, b: Any, out: Any, *, folder: Path) -> tuple[Callable[[], Any], dict[str, Any]]:
+def product(
+    a: Any, b: Any, out: Any, *, folder: Path, schedule: str = "auto"
+) -> tuple[Callable[[], Any], dict[str, Any]]:
     """A function that launches the product on torch's current stream, and the kernel's registers and memory. a is [m,
-    k], b [k, n] and out [m, n], row by row, in fp16. Raises SkipSide without Hopper, CUTLASS or nvcc."""
+    k], b [k, n] and out [m, n], row by row, in fp16. ``schedule`` as in ``build``. Raises SkipSide
+    without Hopper, CUTLASS or nvcc."""
     if not a.is_cuda or torch.cuda.get_device_capability(a.device) != (9, 0):
         raise SkipSide("this GEMM of CUTLASS is made for GPUs of compute capability 9.0")
     (m, k), n = a.shape, b.shape[1]
     if n % _ALIGNED or k % _ALIGNED:
         raise ValueError(f"cutlass takes n and k in multiples of {_ALIGNED}, not {n}, {k}")
-    library = load(build(folder))
+    library = load(build(folder, schedule))
     operands = (a.data_ptr(), b.data_ptr(), out.data_ptr(), m, n, k)
     workspace = torch.empty(max(1, library.workspace_bytes(*operands)), dtype=torch.uint8, device=a.device)
     said = ctypes.c_char_p()
@@ -97,6 +102,7 @@ def product(a: Any, b: Any, out: Any, *, folder: Path) -> tuple[Callable[[], Any
         "registers": library.registers(),
         "shared_bytes": library.shared_bytes(),
         "workspace_bytes": workspace.nbytes,
+        "warp_schedule": schedule,
         "cutlass": _version(),
     }
     return run, facts

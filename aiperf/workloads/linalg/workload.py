@@ -78,6 +78,7 @@ def matmul(
     schedule: Literal["tiled", "persistent"] = "tiled",
     loads: Literal["pointer", "descriptor", "own_descriptor"] = "pointer",
     warp_specialize: bool = False,
+    warp_schedule: Literal["auto", "cooperative", "pingpong"] = "auto",
 ) -> Workload:
     """One product of A [m, k] and B [k, n]. ``fp32`` keeps TF32 off, ``tf32`` asks for it (book, chapters 9 and 14).
 
@@ -91,10 +92,11 @@ def matmul(
     call. ``leaf`` ends Strassen's recursion. ``epilogue`` scales C by 1/8, or adds a bias to each row and takes GELU,
     in passes after the product or (``fused_epilogue``) inside Triton's kernel; with backend torch, bias and GELU (here
     in its tanh form) by the library's own epilogue. ``hand_tiled`` and ``hand_mma`` are kernels in CUDA C++,
-    ``cutlass`` one that nvcc makes of CUTLASS's templates for Hopper. ``tune``: Triton's autotuner chooses the tile in
-    set-up, for this shape or for one of 256 cubed, or anew in each step; the rest is the Triton kernel's. ``k_loop``:
-    each turn multiplies the tile that the one before loaded, and loads the next one over it (``overwrite``) or, before
-    it multiplies, beside it (``prefetch``).
+    ``cutlass`` one that nvcc makes of CUTLASS's templates for Hopper; by ``warp_schedule`` its warp groups share each
+    tile (``cooperative``) or compute a tile each and store it in turn (``pingpong``). ``tune``: Triton's autotuner
+    chooses the tile in set-up, for this shape or for one of 256 cubed, or anew in each step; the rest is the Triton
+    kernel's. ``k_loop``: each turn multiplies the tile that the one before loaded, and loads the next one over it
+    (``overwrite``) or, before it multiplies, beside it (``prefetch``).
     ``fastest``: set-up times the library's product, too, and keeps whichever is faster.
 
     FLOPs: 2mnk of the unpadded dense product; bytes: A, B and C once, as stored. The named check
@@ -148,6 +150,7 @@ def _refuse_contradictions(asked: SimpleNamespace) -> None:
         "result_dtype fp32 of 16-bit operands needs backend triton": dtypes_differ and not on_triton,
         "hand_tiled multiplies fp32, hand_mma and cutlass fp16, unpadded": asked.backend in _OWN_DTYPE
         and (asked.used != _OWN_DTYPE[asked.backend] or asked.pad_to > 1),
+        "warp_schedule is of backend cutlass": asked.warp_schedule != "auto" and asked.backend != "cutlass",
         "sparsity needs backend torch and 16-bit operands": asked.sparsity != "none"
         and (asked.backend != "torch" or asked.used not in ("fp16", "bf16")),
         "2 of 4 needs k in fours, unpadded": asked.sparsity != "none" and (k % 4 > 0 or asked.pad_to > 1),
@@ -269,7 +272,7 @@ def _multiplier(
     if asked.backend in hand.DTYPES:
         return hand.product(a, b, out, backend=asked.backend)
     if asked.backend == "cutlass":
-        return cutlass.product(a, b, out, folder=asked.context.shared_scratch)
+        return cutlass.product(a, b, out, folder=asked.context.shared_scratch, schedule=asked.warp_schedule)
     if _fused_by_library(asked):
         return products.with_bias_and_gelu(a, b, held.bias, out), {"stored": [list(a.shape), list(b.shape)]}
     rows = asked.rows_per_call
