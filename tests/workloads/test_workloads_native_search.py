@@ -11,7 +11,7 @@ from cpu_pairs import audit
 from aiperf.workloads.contract import Context
 from aiperf.workloads.native import search as searching
 from aiperf.workloads.native import workload as native
-from aiperf.workloads.native.search import Search, Trial
+from aiperf.workloads.native.search import Search, CandidateRun
 
 MATMUL = {"source": "matmul.cc", "entry": "matmul", "flags": ["-O1"]}
 
@@ -58,12 +58,12 @@ def test_both_choices_start_from_the_same_candidate_and_another_seed_from_anothe
 
 def test_what_an_output_held_before_does_not_make_a_kernel_right():
     truth = np.arange(4.0)
-    assert Trial(lambda: None, {"y": np.empty(4)}, {"y": truth}).is_right() is False
-    idle = Trial(lambda: None, {"y": truth.copy()}, {"y": truth})
+    assert CandidateRun(lambda: None, {"y": np.empty(4)}, {"y": truth}).is_right() is False
+    idle = CandidateRun(lambda: None, {"y": truth.copy()}, {"y": truth})
     assert not idle.is_right()
     y = np.zeros(4)
-    assert Trial(lambda: y.__setitem__(slice(None), truth), {"y": y}, {"y": truth}).is_right()
-    assert not Trial(lambda: y.__setitem__(slice(None), truth + 1), {"y": y}, {"y": truth}).is_right()
+    assert CandidateRun(lambda: y.__setitem__(slice(None), truth), {"y": y}, {"y": truth}).is_right()
+    assert not CandidateRun(lambda: y.__setitem__(slice(None), truth + 1), {"y": y}, {"y": truth}).is_right()
 
 
 def fake_search(monkeypatch, seconds):
@@ -71,16 +71,16 @@ def fake_search(monkeypatch, seconds):
     clock = SimpleNamespace(now=0.0)
     monkeypatch.setattr(searching, "perf_counter", lambda: clock.now)
 
-    def trials(defines):
+    def runs_of(defines):
         takes, y = seconds(defines["a"], defines["b"]), np.zeros(1)
 
         def run():
             clock.now += takes or 0.001
             y[:] = 2.0 if takes is None else 1.0
 
-        return [Trial(run, {"y": y}, {"y": np.ones(1)})]
+        return [CandidateRun(run, {"y": y}, {"y": np.ones(1)})]
 
-    return Search({"a": [1, 2, 3, 4], "b": [0, 1]}, trials)
+    return Search({"a": [1, 2, 3, 4], "b": [0, 1]}, runs_of)
 
 
 def test_the_search_ends_at_the_fastest_right_candidate_and_adds_up_its_own_time(monkeypatch):

@@ -25,7 +25,7 @@ Defines = dict[str, int]
 
 
 @dataclass(frozen=True)
-class Trial:
+class CandidateRun:
     """A kernel on one problem."""
 
     run: Callable[[], object]
@@ -47,8 +47,8 @@ class Search:
     """Candidates as they are tried, each once."""
 
     knobs: Mapping[str, Sequence[int]]
-    trials: Callable[[Defines], list[Trial]]
-    """Compiles a candidate; gives its trials, that of the problem to be timed last."""
+    runs_of: Callable[[Defines], list[CandidateRun]]
+    """Compiles a candidate; gives its runs, that of the problem to be timed last."""
     tried: dict[tuple[int, ...], float] = field(default_factory=dict)
     """Values of the knobs -> seconds of a run; infinite for a wrong candidate."""
     seconds: float = 0.0
@@ -92,8 +92,8 @@ class Search:
 
     def _try(self, values: tuple[int, ...]) -> float:
         if values not in self.tried:
-            trials = self.trials(self._defines(values))
-            self.tried[values] = _shortest(trials[-1].run) if all(t.is_right() for t in trials) else float("inf")
+            runs = self.runs_of(self._defines(values))
+            self.tried[values] = _shortest(runs[-1].run) if all(r.is_right() for r in runs) else float("inf")
         return self.tried[values]
 
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from aiperf.workloads.contract import Context, Workload
 from aiperf.workloads.native.build import Library, build
 from aiperf.workloads.native.entries import ENTRIES, Arrays, EntryCase
-from aiperf.workloads.native.search import Search, Trial
+from aiperf.workloads.native.search import CandidateRun, Search
 
 
 def _arguments(entry: str, given: Mapping[str, int]) -> dict[str, int]:
@@ -129,12 +129,12 @@ def _chosen(
     problems.append((asked.n, made))
     truths = [problem.reference() for _, problem in problems]
 
-    def trials(defines: Mapping[str, int]) -> list[Trial]:
+    def runs_of(defines: Mapping[str, int]) -> list[CandidateRun]:
         library = built(defines)
-        runs = [_call(library, asked.entry, problem, n=n, threads=asked.threads) for n, problem in problems]
-        return [Trial(r, p.outputs, truth) for r, (_, p), truth in zip(runs, problems, truths, strict=True)]
+        calls = [_call(library, asked.entry, problem, n=n, threads=asked.threads) for n, problem in problems]
+        return [CandidateRun(c, p.outputs, truth) for c, (_, p), truth in zip(calls, problems, truths, strict=True)]
 
-    search = Search(asked.candidates, trials)
+    search = Search(asked.candidates, runs_of)
     first = search.first_right(asked.context.seed)
     best = search.refine(first) if asked.choose == "searched" else first
     counters = {
