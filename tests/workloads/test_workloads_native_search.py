@@ -11,7 +11,7 @@ from cpu_pairs import audit
 from aiperf.workloads.contract import Context
 from aiperf.workloads.native import search as searching
 from aiperf.workloads.native import workload as native
-from aiperf.workloads.native.search import Search, CandidateRun
+from aiperf.workloads.native.search import CandidateRun, Search
 
 MATMUL = {"source": "matmul.cc", "entry": "matmul", "flags": ["-O1"]}
 
