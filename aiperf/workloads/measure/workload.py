@@ -13,7 +13,8 @@ from typing import Any, Literal
 
 import torch
 
-from aiperf.workloads.contract import Context, SkipSide, Work, Workload
+from aiperf.workloads.contract import Context, Seconds, SkipSide, Work, Workload
+from aiperf.workloads.measure.paced import paced
 from aiperf.workloads.shared import models
 from aiperf.workloads.shared.seeded import normal
 
@@ -24,11 +25,12 @@ _PARTS = ("train_step", "forward", "backward", "optimizer_step")
 def instrument(
     context: Context,
     *,
-    subject: Literal["train_step", "small_kernels"] = "train_step",
+    subject: Literal["train_step", "small_kernels", "batches"] = "train_step",
     steps: int = 4,
     ranges: int = 0,
     timer: Literal["none", "wall", "wall_synced", "events"] = "none",
     n: int = 512,
+    pause: Seconds = 0.0,
 ) -> Workload:
     """``steps`` repetitions of a piece of work, with NVTX ranges or a clock around each.
 
@@ -38,17 +40,23 @@ def instrument(
     listens, newer packages make them and push nothing. ``small_kernels``: products of two ``n`` x ``n`` float32
     matrices on the GPU, each read by ``timer``: ``wall`` is the host's clock around the call alone, ``wall_synced``
     waits before and after, ``events`` are CUDA events read at the end. Counter ``timer_mean_us``: the timer's mean over
-    the latest step. Items: repetitions.
-    Source: book chapter 13.
+    the latest step. ``batches``: a repetition is a batch of two products of ``n`` x ``n`` bfloat16 matrices, which the
+    GPU goes through without a gap, or with a ``pause`` after each for which the host waits. Latency: a batch, without
+    its pause. Items: repetitions.
+    Source: book chapters 13, 16.
     """
     if steps < 1 or n < 1 or not 0 <= ranges <= len(_PARTS):
         raise ValueError(f"steps and n must be 1 or more, ranges 0 to {len(_PARTS)}")
-    if (subject == "train_step") != (timer == "none"):
-        raise ValueError("timer is for subject small_kernels, which needs one; aiperf alone times train_step")
+    if (subject == "small_kernels") == (timer == "none"):
+        raise ValueError("timer is for subject small_kernels, which needs one; aiperf alone times the others")
+    if pause < 0 or (pause and subject != "batches"):
+        raise ValueError("pause is for subject batches, and 0 s or more")
     if subject == "train_step":
         return _training(context, steps=steps, ranges=ranges)
     if ranges:
         raise ValueError("ranges are for subject train_step")
+    if subject == "batches":
+        return paced(context, count=steps, pause=pause, n=n)
     if not context.on_gpu:
         raise SkipSide("work that the host does not wait for needs a GPU")
     return _kernels(context, steps=steps, timer=timer, n=n)

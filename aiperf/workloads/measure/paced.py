@@ -1,0 +1,85 @@
+"""Batches of matrix products, one straight after the other or with a pause between: how long each then takes.
+
+What must not live here: other subjects (workload.py), reading clocks or power of the device, changing its settings.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter, sleep
+from typing import Any
+
+import torch
+
+from aiperf.workloads.contract import Context, Work, Workload
+from aiperf.workloads.shared.seeded import normal
+
+_PRODUCTS = 2
+"""In a batch."""
+_TURNS = 4
+"""Of a launch: a turn lasts longer than the controller of the device's clock needs."""
+
+
+class _Batches:
+    """Runs batches and keeps how long each took: on a GPU between two events, so that nothing waits for a reading."""
+
+    def __init__(self, a: Any, b: Any, *, count: int, pause: float) -> None:
+        self.a, self.b, self.out, self.pause = a, b, torch.zeros_like(a), pause
+        self.seconds: list[float] = []
+        self.on_gpu = a.is_cuda
+        new = torch.cuda.Event if self.on_gpu else _HostClock
+        self.marks = [tuple(new(enable_timing=True) for _ in range(2)) for _ in range(count)]
+
+    def step(self) -> None:
+        """All batches once; a pause begins when its batch is done."""
+        for start, end in self.marks:
+            start.record()
+            for _ in range(_PRODUCTS):
+                torch.mm(self.a, self.b, out=self.out)
+            end.record()
+            if self.pause:
+                end.synchronize()
+                sleep(self.pause)
+        self.marks[-1][1].synchronize()
+        self.seconds += [start.elapsed_time(end) * 1e-3 for start, end in self.marks]
+
+    def take_seconds(self) -> list[float]:
+        """Of the batches since this was last asked."""
+        taken, self.seconds = self.seconds, []
+        return taken
+
+
+class _HostClock:
+    """What an event is on a device that the host waits for in each call."""
+
+    def __init__(self, *, enable_timing: bool) -> None:
+        self.at = 0.0
+
+    def record(self) -> None:
+        """Now."""
+        self.at = perf_counter()
+
+    def synchronize(self) -> None:
+        """What was called has ended."""
+
+    def elapsed_time(self, end: _HostClock) -> float:
+        """Milliseconds, as of events."""
+        return (end.at - self.at) * 1e3
+
+
+def paced(context: Context, *, count: int, pause: float, n: int) -> Workload:
+    """``count`` batches of ``n`` x ``n`` products in bfloat16, with ``pause`` seconds after each."""
+    if context.on_gpu:
+        torch.cuda.set_device(torch.device(context.device))
+    a, b = (normal(context, name, (n, n), dtype=torch.bfloat16) for name in ("a", "b"))
+    batches = _Batches(a, b, count=count, pause=pause)
+    return Workload(
+        step=batches.step,
+        work=Work(flops=2.0 * _PRODUCTS * count * n**3, items=count, item="batches"),
+        outputs=lambda: {"product": batches.out},
+        inputs=lambda: {"a": a, "b": b},
+        reference=lambda: {"product": a.double() @ b.double()},
+        latencies=batches.take_seconds,
+        latency_source="CUDA events around each batch" if context.on_gpu else "host clock around each batch",
+        rounds=_TURNS,
+        facts={"pause_s": pause, "products_of_a_batch": _PRODUCTS},
+    )
