@@ -113,6 +113,9 @@ def test_a_graph_is_captured_at_the_priority_of_the_stream_that_its_job_runs_on(
     assert torch.allclose(prefill.result[2], decode.result[0], rtol=0.1, atol=0.1)
     assert float(decode.result.abs().sum()) > 0
     assert gpu._priorities("equal", 2) == [0, 0]
+    assert [int(job.done) for job in made] == [1, 1]
+    alone, _ = gpu_jobs.make_jobs(Context(), ["decode"], rounds=1)
+    assert alone[0].done is None
 
 
 def test_a_side_counts_the_work_of_both_jobs_and_reports_the_streams_priorities(monkeypatch) -> None:
@@ -120,18 +123,42 @@ def test_a_side_counts_the_work_of_both_jobs_and_reports_the_streams_priorities(
     monkeypatch.setattr(gpu, "_Lanes", lambda *asked: SimpleNamespace(streams=streams))
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     arrays = [torch.zeros(3), torch.zeros(3)]
+    done = [torch.tensor([99]), torch.tensor([99])]
 
-    def job(array: Any, size: float) -> gpu_jobs.Job:
-        return gpu_jobs.Job(lambda: array.add_(1), array, array, lambda seed: None, bytes=size, flops=2 * size)
+    class Served:
+        alone = 0
+
+        def __init__(self, queues: Any, streams: Any, **asked: Any) -> None:
+            self.asked = asked
+
+        def step(self) -> None:
+            done[0].add_(self.asked["requests"])
+            done[1].add_(self.asked["passes"])
+
+        def take_latencies(self) -> list[float]:
+            return []
+
+    monkeypatch.setattr(gpu, "LiveRequests", Served)
+    monkeypatch.setattr(gpu, "Queues", lambda device: None)
+
+    def job(index: int, size: float) -> gpu_jobs.Job:
+        array = arrays[index]
+        run = lambda: array.add_(1)  # noqa: E731
+        return gpu_jobs.Job(run, array, array, lambda seed: None, bytes=size, flops=2 * size, done=done[index])
 
     asked = SimpleNamespace(
         context=Context(device="cuda:0"), jobs=["decode", "prefill"], requests=7, background_passes=5,
         stream_flags="nonblocking", priority="first_high",
     )  # fmt: skip
-    side = gpu._live(asked, [job(arrays[0], 10), job(arrays[1], 1)])
+    side = gpu._live(asked, [job(0, 10), job(1, 1)])
     assert (side.work.bytes, side.work.flops, side.work.items) == (75, 150, 12)
     assert side.facts["stream_priorities"] == [-3, 0]
     assert side.latency_source
+    for _ in range(2):
+        side.step()
+        assert {name: int(value[0]) for name, value in side.outputs().items()} == {
+            "0_decode": 0, "1_prefill": 0, "0_done": 7, "1_done": 5,
+        }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -142,6 +169,8 @@ def test_a_side_counts_the_work_of_both_jobs_and_reports_the_streams_priorities(
         ({"jobs": ["decode", "prefill"], "streams": 2, "priority": "first_high"}, "time_first"),
         ({"jobs": ["decode", "prefill"], "streams": 2, "background_passes": 3}, "for share: streams with time_first"),
         ({"jobs": ["decode"], "background_passes": 0}, "1 or more"),
+        ({"jobs": ["decode", "prefill"], "streams": 2, "time_first": True, "stray_legacy": 1}, "no stray_legacy"),
+        ({"jobs": ["decode", "prefill"], "streams": 2, "time_first": True, "stream_flags": "legacy"}, "flags legacy"),
         (
             {
                 "jobs": ["decode", "prefill"], "streams": 2, "time_first": True, "priority": "first_high",

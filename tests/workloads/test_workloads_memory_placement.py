@@ -157,7 +157,8 @@ def _managed(words: Any, monkeypatch: pytest.MonkeyPatch) -> placements._Buffer:
     buffer = placements._Buffer.__new__(placements._Buffer)
     buffer.place, buffer.hint, buffer.size, buffer.host = "managed", "none", words.nbytes, words
     buffer._managed, buffer._tensor, buffer._copy = type("Memory", (), {"ptr": words.ctypes.data}), None, None
-    buffer._ballast, buffer._evicted, buffer.free_bytes = object(), 0.0, 1024
+    buffer._ballast, buffer._evicted, buffer.free_bytes, buffer._device = 7, 0.0, 1024, torch.device("cuda:0")
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (3 << 19, 1 << 30))
     return buffer
 
 
@@ -166,7 +167,9 @@ def test_pieces_change_the_order_and_neither_the_sums_nor_the_bytes(monkeypatch:
     for pieces in (1, 3):
         words = np.zeros(3 << 10, dtype=np.uint32)
         buffer = _managed(words, monkeypatch)
-        side = placements._workload(Context(seed=4), buffer, passes=2, pieces=pieces, scattered=False, on_host=False)
+        side = placements._workload(
+            Context(seed=4), buffer, HostChain("cpu"), passes=2, pieces=pieces, scattered=False, on_host=False
+        )
         side.step()
         sums = side.outputs()["sums"].tolist()
         assert sums == [placements.total(words)] * 2 == side.reference()["sums"].tolist()
@@ -174,6 +177,7 @@ def test_pieces_change_the_order_and_neither_the_sums_nor_the_bytes(monkeypatch:
         offsets = [((x - words.ctypes.data) // 4096, n) for x, n in HostChain.last.read]
         assert offsets == ([(0, 3072)] * 2 if pieces == 1 else [(p, 1024) for p in (0, 0, 1, 1, 2, 2)])
         assert side.facts["free_bytes"] == 1024
+        assert side.counters()["free_mib_after_step"] == 1.5
         assert side.facts["piece_bytes"] == words.nbytes // pieces
     assert found[0] == found[1]
 
@@ -181,15 +185,26 @@ def test_pieces_change_the_order_and_neither_the_sums_nor_the_bytes(monkeypatch:
 def _with_memory(monkeypatch: pytest.MonkeyPatch, *, free: int, capacity: int) -> tuple[placements._Buffer, list[int]]:
     taken: list[int] = []
 
-    def empty(size: int, **kind: Any) -> object:
-        taken.append(size)
-        return object()
+    class Runtime:
+        CUDARuntimeError = RuntimeError
 
+        def malloc(self, size: int) -> int:
+            if sum(taken) + size > free:
+                raise RuntimeError("cudaErrorMemoryAllocation")
+            taken.append(size)
+            return 7
+
+        def free(self, pointer: int) -> None:
+            assert pointer == 7
+            taken.pop()
+
+    cuda = type("Cuda", (), {"runtime": Runtime()})
+    monkeypatch.setattr(placements, "import_cupy", lambda: type("Cupy", (), {"cuda": cuda}))
+    monkeypatch.setattr(placements, "_STILL_S", 0.0)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free - sum(taken), capacity))
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: sum(taken))
-    monkeypatch.setattr(placements.torch, "empty", empty)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 0)
     buffer = placements._Buffer.__new__(placements._Buffer)
-    buffer._device, buffer._ballast, buffer.free_bytes = torch.device("cuda:0"), None, 0
+    buffer._device, buffer._ballast, buffer._managed, buffer.free_bytes = torch.device("cuda:0"), 0, None, 0
     return buffer, taken
 
 
@@ -200,6 +215,8 @@ def test_all_memory_but_what_shall_be_free_is_allocated_and_what_is_left_is_read
     buffer.leave_free(1 << 30)
     assert taken == [99 << 30]
     assert buffer.free_bytes == 1 << 30
+    buffer.release()
+    assert taken == []
 
 
 def test_memory_of_a_process_that_is_ending_is_waited_for(monkeypatch) -> None:
@@ -209,6 +226,24 @@ def test_memory_of_a_process_that_is_ending_is_waited_for(monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: later.pop() if later else at_last(device))
     buffer.leave_free(1 << 30)
     assert taken == [99 << 30]
+
+
+def test_memory_that_still_comes_back_is_waited_for_though_others_hold_little(monkeypatch) -> None:
+    buffer, taken = _with_memory(monkeypatch, free=100 << 30, capacity=101 << 30)
+    monkeypatch.setattr(placements, "_STILL_S", 0.25)
+    later = [(gib << 30, 101 << 30) for gib in (100, 99)]
+    at_last = torch.cuda.mem_get_info
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: later.pop() if later else at_last(device))
+    buffer.leave_free(1 << 30)
+    assert taken == [99 << 30]
+
+
+def test_memory_that_somebody_else_takes_in_between_skips_the_side(monkeypatch) -> None:
+    buffer, taken = _with_memory(monkeypatch, free=100 << 30, capacity=101 << 30)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (101 << 30, 102 << 30))
+    with pytest.raises(SkipSide, match="could not be allocated"):
+        buffer.leave_free(1 << 20)
+    assert taken == []
 
 
 @pytest.mark.parametrize(("free", "message"), [(90 << 30, "other programs use this GPU"), (1 << 19, "MiB are free")])

@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import threading
 from typing import ClassVar
 
@@ -40,8 +41,39 @@ def test_a_process_of_its_own_answers_each_request_as_the_model_would(workload):
     assert found["answers"].shape == (2, 1, 1024)
     assert differences(found, _truth(workload), rtol=1e-4, atol=1e-4) == []
     assert workload.counters() == {"processes_in_step": 2, "graphs": 0, "cache_hits": 0}
-    assert workload.prepare is None
+    workload.prepare()
+    assert workload.counters()["processes_in_step"] == 2
     assert workload.done_outside == ""
+
+
+def test_a_serving_process_has_ended_before_the_next_one_is_timed(tmp_path):
+    made = startup.request(Context(seed=3, scratch=tmp_path), process="new", **_SMALL)
+    client = made.close.__self__
+    try:
+        made.step()
+        process = client._serving
+        assert process > 0
+        os.kill(process, 0)
+        made.prepare()
+        with pytest.raises(ProcessLookupError):
+            os.kill(process, 0)
+    finally:
+        made.close()
+
+
+def test_a_serving_process_that_does_not_end_is_killed(tmp_path, monkeypatch):
+    monkeypatch.setattr(startup, "_END_S", 0.2)
+    made = startup.request(Context(seed=3, scratch=tmp_path), process="new", **_SMALL)
+    client = made.close.__self__
+    try:
+        client.start()
+        process = client._serving
+        os.kill(process, signal.SIGSTOP)
+        client.await_end()
+        with pytest.raises(ProcessLookupError):
+            os.kill(process, 0)
+    finally:
+        made.close()
 
 
 def test_an_answer_to_another_prompt_would_be_noticed(workload):
@@ -257,19 +289,20 @@ def exchanging(monkeypatch):
             self.counts = dict.fromkeys(startup._COUNTS, 0.0)
             self._connection = ours
             asked = dataclasses.replace(self.asked, device="cpu")
-            self._serving = threading.Thread(target=server._serve, args=(theirs, task, asked), daemon=True)
-            self._serving.start()
+            self._serving = 0
+            self._thread = threading.Thread(target=server._serve, args=(theirs, task, asked), daemon=True)
+            self._thread.start()
 
         def await_loaded(self):
-            assert server.receive(ours, 1) == server.READY
+            assert server.receive(ours, 9) == server.READY + os.getpid().to_bytes(8, sys.byteorder)
 
-        def start(self):
+        def start_anew(self):
             """The process goes on: its requests follow one another."""
 
         def close(self):
             self.stop()
-            self._serving.join(timeout=60)
-            assert not self._serving.is_alive()
+            self._thread.join(timeout=60)
+            assert not self._thread.is_alive()
 
     monkeypatch.setattr(startup, "_Client", Client)
     monkeypatch.setattr(startup, "import_cupy", lambda: None)
@@ -300,7 +333,7 @@ def test_a_process_that_goes_on_with_its_old_kernel_is_noticed(exchanging, monke
 
 
 def test_logits_that_no_kernel_capped_are_noticed(exchanging, monkeypatch):
-    monkeypatch.setattr(HostSoftcap, "__call__", lambda self, logits, build: (100 * logits, build))
+    monkeypatch.setattr(HostSoftcap, "__call__", lambda self, logits, build: (logits, build))
     assert differences(audit(exchanging, seed=5), _truth(exchanging), rtol=1e-3, atol=1e-3) == ["answers"]
 
 

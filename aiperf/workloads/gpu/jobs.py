@@ -41,13 +41,15 @@ class Job:
     """Draw the source in place."""
     bytes: float = 0
     flops: float = 0
+    done: Any = None
+    """How often it has run, a 64-bit number on the GPU that each run raises; None: it is not counted."""
 
 
 def make_jobs(
     context: Context, names: Sequence[str], *, rounds: int, priorities: Sequence[int] = ()
 ) -> tuple[list[Job], Chain | None]:
     """One job for each name, and the compiled kernels when one of them needs them. ``priorities``: of the streams that
-    the jobs will be queued on, in turn."""
+    the jobs will be queued on, in turn; runs of ``decode`` and ``prefill`` are counted then."""
     device = torch.device(context.device)
     chain = Chain(context.device) if any(n in CHAINED for n in names) else None
     weights = _weights(context.seed, device) if set(TOKENS) & set(names) else []
@@ -64,7 +66,8 @@ def make_jobs(
         return Job(run, x, y, lambda seed: fill_words(x, seed=seed), bytes=2.0 * words * WORD)
 
     def layered(name: str, index: int) -> Job:
-        return _layers(weights, device, tokens=TOKENS[name], priority=priorities[index] if priorities else 0)
+        priority = priorities[index] if priorities else 0
+        return _layers(weights, device, tokens=TOKENS[name], priority=priority, counted=bool(priorities))
 
     makers: dict[str, Callable[[Any], Job]] = {"gemm": _gemm, "copy": _copy, "h2d": _h2d}
     jobs = [
@@ -100,22 +103,26 @@ def _weights(seed: int, device: Any) -> list[Any]:
     return [w.normal_(std=(2 / DECODE_WIDTH) ** 0.5, generator=generator) for w in drawn]
 
 
-def _layers(weights: Sequence[Any], device: Any, *, tokens: int, priority: int) -> Job:
+def _layers(weights: Sequence[Any], device: Any, *, tokens: int, priority: int, counted: bool) -> Job:
     """``tokens`` rows through the shared weights, as a captured graph: launching must not be what is timed."""
     x, y = (torch.zeros(tokens, DECODE_WIDTH, dtype=torch.bfloat16, device=device) for _ in range(2))
+
+    done = torch.zeros(1, dtype=torch.int64, device=device) if counted else None
 
     def forward() -> None:
         hidden = x
         for weight in weights:
             hidden = torch.relu(hidden @ weight)
         y.copy_(hidden)
+        if done is not None:
+            done.add_(1)
 
     # A stream of its own, so that no two graphs share the matrix library's workspace while they run side by side. torch
     # instantiates graphs so that their kernels keep the priority of the stream of the capture, wherever they are
     # replayed.
     replay = replay_of(forward, stream=torch.cuda.Stream(device, priority=priority))
     size = float(sum(w.nbytes for w in weights))
-    return Job(replay, x, y, _normal(x), bytes=size, flops=tokens * size)
+    return Job(replay, x, y, _normal(x), bytes=size, flops=tokens * size, done=done)
 
 
 def _normal(tensor: Any) -> Callable[[int], None]:

@@ -39,13 +39,13 @@ class LiveRequests:
         self._pending: deque[Any] = deque()
         self._left = 0
         self.alone = 0
-        """Requests of the latest step that ended after the last pass had."""
+        """Requests of a step that ended after its last pass had, in the step where they were most."""
 
     def step(self) -> None:
         """All requests and all passes; the current stream goes on after both."""
         queues, (live, _) = self._queues, self._streams
         fork(queues, self._streams)
-        self._left, self.alone = self._passes, 0
+        self._left, alone = self._passes, 0
         self._pending.clear()
         for _ in range(self._requests):
             self._top_up(_AHEAD)
@@ -53,7 +53,8 @@ class LiveRequests:
             queues.queue(live, self._request)
             queues.wait_on_host(live)
             self._took.append(time.monotonic() - began)
-            self.alone += not self._left and all(end.query() for end in self._pending)
+            alone += not self._left and all(end.query() for end in self._pending)
+        self.alone = max(self.alone, alone)
         self._top_up(self._passes)
         join(queues, self._streams)
 

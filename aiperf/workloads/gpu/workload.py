@@ -113,6 +113,8 @@ def _check_live(asked: SimpleNamespace) -> None:
     if asked.time_first and share not in ("processes", "mps") and (share, jobs, asked.streams) != ("streams", 2, 2):
         raise ValueError("time_first is for share: processes and mps, and for two jobs on streams: 2")
     live = asked.time_first and share == "streams"
+    if live and (asked.stray_legacy or asked.stream_flags == "legacy"):
+        raise ValueError("time_first on streams takes no stray_legacy, and no stream_flags legacy")
     if asked.priority != "equal" and not (live and asked.stream_flags == "nonblocking"):
         raise ValueError("priority first_high is for share: streams with time_first and stream_flags nonblocking")
     if asked.background_passes < 1 or (asked.background_passes > 1 and not live):
@@ -160,7 +162,16 @@ def _live(asked: SimpleNamespace, jobs: Sequence[Job]) -> Workload:
     live = LiveRequests(
         Queues(device), (first, second), request=served.run, background=background.run, requests=requests, passes=passes
     )
-    made = _workload(asked, jobs, live.step, facts={"stream_priorities": [first.priority, second.priority]})
+    counts = {f"{index}_done": job.done for index, job in enumerate(jobs) if job.done is not None}
+
+    def step() -> None:
+        for count in counts.values():
+            count.zero_()
+        live.step()
+
+    made = _workload(asked, jobs, step, facts={"stream_priorities": [first.priority, second.priority]})
+    results = made.outputs
+    assert results is not None
     return replace(
         made,
         work=Work(
@@ -169,6 +180,7 @@ def _live(asked: SimpleNamespace, jobs: Sequence[Job]) -> Workload:
             items=requests + passes,
             item="jobs",
         ),
+        outputs=lambda: {**results(), **counts},
         latencies=live.take_latencies,
         latency_source="monotonic clock from each request's launch to its stream's end",
         counters=lambda: {"requests_alone": float(live.alone)},

@@ -22,9 +22,11 @@ _VECTOR = 16
 _PAGE_WORDS = 4096 // WORD
 _BEYOND = 2
 """Managed memory is at most this many times what is left free: much more can hang a GPU."""
-_OTHERS = 8 << 30
+_OTHERS = 2 << 30
 """GPU memory in use, beside this process's tensors, from which on other programs are taken to use the GPU."""
 _PATIENCE_S = 10.0
+_STILL_S = 1.0
+"""How long memory of others must not have changed before the rest is taken."""
 _ADVICE = {
     "read_mostly": "cudaMemAdviseSetReadMostly",
     "preferred": "cudaMemAdviseSetPreferredLocation",
@@ -65,10 +67,16 @@ def placement(
     if not free_memory and 2 * bytes > torch.cuda.mem_get_info()[0]:
         raise SkipSide(f"the buffer of {bytes} bytes is more than half of the free GPU memory")
     buffer = _Buffer(context, place=place, hint=hint, size=bytes, evicted=evict_fraction)
-    buffer.leave_free(free_memory)
-    return _workload(
-        context, buffer, passes=passes, pieces=pieces, scattered=access == "gather", on_host=readers == "cpu_and_gpu"
-    )
+    try:
+        chain = Chain(context.device)
+        buffer.leave_free(free_memory)
+        return _workload(
+            context, buffer, chain, passes=passes, pieces=pieces, scattered=access == "gather",
+            on_host=readers == "cpu_and_gpu",
+        )  # fmt: skip
+    except BaseException:
+        buffer.release()
+        raise
 
 
 def _check(place: str, hint: str, size: int, passes: int, access: str, evict_fraction: float, readers: str) -> None:
@@ -125,7 +133,7 @@ class _Buffer:
             self._tensor = torch.empty(words, dtype=torch.int32, pin_memory=True)
             self.host = self._tensor.numpy().view(np.uint32)
         self._copy = torch.empty(words, dtype=torch.int32, device=self._device) if place == "copied" else None
-        self._ballast: Any = None
+        self._ballast = 0
         self.free_bytes = 0
 
     def leave_free(self, size: int) -> None:
@@ -133,10 +141,7 @@ class _Buffer:
         other programs may need, or less is free."""
         if not size:
             return
-        until = time.monotonic() + _PATIENCE_S
-        # What the side before this one held may still be on its way back.
-        while (others := self._held_by_others()) > _OTHERS and time.monotonic() < until:
-            time.sleep(0.1)
+        others = self._held_by_others_at_rest()
         free, capacity = torch.cuda.mem_get_info(self._device)
         if others > _OTHERS:
             raise SkipSide(
@@ -145,8 +150,12 @@ class _Buffer:
             )
         if free < size:
             raise SkipSide(f"free_memory asks for {size >> 20} MiB of free GPU memory; {free >> 20} MiB are free")
-        self._ballast = torch.empty(free - size, dtype=torch.uint8, device=self._device)
-        self.free_bytes = int(torch.cuda.mem_get_info(self._device)[0])
+        cuda = import_cupy().cuda.runtime
+        try:
+            self._ballast = cuda.malloc(free - size)
+        except cuda.CUDARuntimeError as error:
+            raise SkipSide(f"free_memory: {(free - size) >> 20} MiB could not be allocated: {error}") from error
+        self.free_bytes = self.free_now()
 
     @property
     def address(self) -> int:
@@ -154,6 +163,21 @@ class _Buffer:
         if self._copy is not None:
             return int(self._copy.data_ptr())
         return int(self._managed.ptr if self._managed is not None else self._tensor.data_ptr())
+
+    def free_now(self) -> int:
+        """GPU memory that nothing holds, in bytes."""
+        return int(torch.cuda.mem_get_info(self._device)[0])
+
+    def _held_by_others_at_rest(self) -> int:
+        """What others hold, once it is little and has not changed for a while, or at the end of patience: what the side
+        before this one held may still be on its way back."""
+        now = began = still = time.monotonic()
+        others = self._held_by_others()
+        while now - began < _PATIENCE_S and (others > _OTHERS or now - still < _STILL_S):
+            time.sleep(0.1)
+            now, before, others = time.monotonic(), others, self._held_by_others()
+            still = now if others != before else still
+        return others
 
     def _held_by_others(self) -> int:
         """GPU memory in use that is not this process's tensors, contexts included."""
@@ -166,7 +190,7 @@ class _Buffer:
         draw_words(self.host, seed=seed)
         if self.place == "device":
             self._tensor.copy_(torch.from_numpy(self.host.view(np.int32)))
-        elif self._managed is not None and self._evicted < 1 and self._ballast is None:
+        elif self._managed is not None and self._evicted < 1 and not self._ballast:
             self.fetch()
         torch.cuda.synchronize()
 
@@ -200,15 +224,14 @@ class _Buffer:
         """Free managed memory, and what was allocated to leave less free."""
         self.host = np.empty(0, dtype=np.uint32)
         self._managed = None
-        if self._ballast is not None:
-            self._ballast = None
-            torch.cuda.empty_cache()
+        if self._ballast:
+            import_cupy().cuda.runtime.free(self._ballast)
+            self._ballast = 0
 
 
 def _workload(
-    context: Context, buffer: _Buffer, *, passes: int, pieces: int, scattered: bool, on_host: bool
+    context: Context, buffer: _Buffer, chain: Chain, *, passes: int, pieces: int, scattered: bool, on_host: bool
 ) -> Workload:
-    chain = Chain(context.device)
     sums = torch.zeros(passes, dtype=torch.int64, device=context.device)
     host_sum = np.zeros(1, dtype=np.int64)
     bring, size = buffer.bring(), buffer.size // pieces
@@ -238,7 +261,10 @@ def _workload(
         redraw=buffer.redraw,
         prepare=buffer.evict,
         reference=lambda: {name: np.full(len(a), total(buffer.host), np.int64) for name, a in outputs().items()},
-        counters=lambda: {"copies": float(buffer.place == "copied")},
+        counters=lambda: {
+            "copies": float(buffer.place == "copied"),
+            **({"free_mib_after_step": buffer.free_now() / (1 << 20)} if buffer.free_bytes else {}),
+        },
         facts={
             "place": buffer.place,
             "hint": buffer.hint,

@@ -29,6 +29,7 @@ with kept_compiled():
     from aiperf.workloads.startup.kernels import FIRST, Softcap
 
 READY = b"r"
+"""What a serving process sends first, before its id in eight bytes."""
 OWN = "process-"
 """Begins the names of folders that serving processes leave in their server's."""
 
@@ -98,7 +99,7 @@ def _serve(connection: socket.socket, task: models.Task, asked: ServerOptions) -
 
     for _ in range(asked.warm_ups):
         answer(torch.zeros(shape, dtype=torch.int64), FIRST if asked.new_kernel else 0)
-    connection.sendall(READY)
+    connection.sendall(READY + os.getpid().to_bytes(8, sys.byteorder))
     while request := receive(connection, 8 * (1 + int(np.prod(shape)))):
         words = np.frombuffer(request, dtype=np.int64)
         connection.sendall(answer(torch.from_numpy(words[1:].reshape(shape).copy()), int(words[0])))

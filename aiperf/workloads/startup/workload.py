@@ -8,7 +8,9 @@ from __future__ import annotations
 import functools
 import os
 import secrets
+import select
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -27,6 +29,8 @@ from aiperf.workloads.startup import compiled as compiling
 from aiperf.workloads.startup import kernels, server
 
 _WARM_UPS = 3
+_END_S = 10.0
+"""For a serving process to end by itself once it is hung up on."""
 _COUNTS = (*compiling.COUNTS, kernels.STAMP)
 _BUILD_BITS = 48
 """Of a build's number, which travels as a float64."""
@@ -58,6 +62,7 @@ class _Client:
         self.started = 0
         self.counts = dict.fromkeys(_COUNTS, 0.0)
         self._connection: socket.socket | None = None
+        self._serving = 0
 
     def await_loaded(self) -> None:
         """Wait until the server has its model; it loads beside whatever its starter does meanwhile."""
@@ -72,10 +77,12 @@ class _Client:
             shutil.rmtree(left, ignore_errors=True)
         self._connection = socket.create_connection(self._listener.getsockname())
         self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if server.receive(self._connection, 1) != server.READY:
+        said = server.receive(self._connection, 9)
+        if said[:1] != server.READY:
             raise RuntimeError(
                 "the serving process ended before it was ready; its last words are in this side's stderr"
             )
+        self._serving = int.from_bytes(said[1:], sys.byteorder)
         self.started += 1
 
     def ask(self, request: bytes, answer_bytes: int, *, build: int = 0) -> bytes:
@@ -96,9 +103,32 @@ class _Client:
             self._connection.close()
             self._connection = None
 
+    def await_end(self) -> None:
+        """Hang up and wait until the serving process has ended, with its GPU context and memory; it is killed if it
+        does not."""
+        self.stop()
+        process, self._serving = self._serving, 0
+        try:
+            descriptor = os.pidfd_open(process) if process else -1
+        except ProcessLookupError:
+            return
+        if descriptor < 0:
+            return
+        try:
+            if not select.select([descriptor], [], [], _END_S)[0]:
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+                select.select([descriptor], [], [], _END_S)
+        finally:
+            os.close(descriptor)
+
+    def start_anew(self) -> None:
+        """A new serving process, after the end of the one before."""
+        self.await_end()
+        self.start()
+
     def close(self) -> None:
         """End the server too, and remove what it made; it holds nothing else that wants clearing up."""
-        self.stop()
+        self.await_end()
         self._server.kill()
         self._server.wait()
         self._listener.close()
@@ -132,7 +162,7 @@ def request(
     Those are made in set-up. The compiler is imported, and has tried out the CPU's vector instructions, before the
     fork.
 
-    ``new_kernel``: the logits go through a kernel of CUDA C++ (30 tanh(x / 30)), and each request names a build of it
+    ``new_kernel``: the logits go through a kernel of CUDA C++ (tanh(x)), and each request names a build of it
     that no process has seen. The process compiles it with NVRTC, loads it and answers with it: a ``new`` one has no
     other, a warm one had another build in force until then. The kernel writes its build's number, which is compared.
 
@@ -197,7 +227,7 @@ def request(
         outputs=outputs,
         inputs=lambda: {"prompts": prompts},
         redraw=redraw,
-        prepare=client.start if process == "resident" else None,
+        prepare=client.start_anew if process == "resident" else client.await_end,
         done_outside=_OUTSIDE.get(warm_up, _OUTSIDE.get(compiled, "")),
         anew=True,
         reference=reference,
