@@ -108,7 +108,7 @@ class Heads:
 
 
 @dataclass(frozen=True)
-class Fitting:
+class HeadAccuracy:
     """How often the first head is to be right, over how many tokens, and what the random texts are drawn from."""
 
     acceptance: float
@@ -116,7 +116,7 @@ class Fitting:
     seed: int
 
 
-def fitted(heads: Heads, model: Decoder, prompt: Any, cache: Cache, asked: Fitting) -> dict[str, float]:
+def fitted(heads: Heads, model: Decoder, prompt: Any, cache: Cache, asked: HeadAccuracy) -> dict[str, float]:
     """Make ``_WORDS`` tokens likely, and scale in place what the layers of ``model`` add: the less, the more does a
     token depend on the one before it alone. Heads fitted to texts of ``cache``'s other sequences are then right about
     ``acceptance`` of the next tokens of ``prompt`` [1, tokens]. Gives what was set and what came of it."""

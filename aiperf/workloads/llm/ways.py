@@ -16,7 +16,7 @@ from aiperf.workloads.decoder.model import Decoder
 from aiperf.workloads.llm import trees
 from aiperf.workloads.llm.group import FIXED, Group, make_cache
 from aiperf.workloads.llm.hand_written import hand_written
-from aiperf.workloads.llm.heads import TEXTS, Fitting, Heads, fitted
+from aiperf.workloads.llm.heads import TEXTS, HeadAccuracy, Heads, fitted
 from aiperf.workloads.llm.host_masks import HostMasks
 from aiperf.workloads.llm.recovery import Interrupted
 from aiperf.workloads.llm.requantised import KeptIn
@@ -63,7 +63,7 @@ class Ways:
         if asked.draft_from == "heads":
             heads = Heads(model, own, count=asked.draft_tokens.bit_length() - 1, seed=asked.context.seed)
             texts = make_cache(asked, model.shape, batch=TEXTS + 1, tokens=model.max_tokens)
-            how = Fitting(asked.acceptance, asked.new_tokens, asked.context.seed)
+            how = HeadAccuracy(asked.acceptance, asked.new_tokens, asked.context.seed)
             self.facts = fitted(heads, model, prompts, texts, how)
             self._draft = heads if asked.speculation == "tree" else None
             return
