@@ -67,6 +67,25 @@ def test_work_counts_pairs_that_are_seen_and_every_array_once() -> None:
     assert (work.items, work.item) == (34, "tokens")
 
 
+@pytest.mark.parametrize(("prefills", "decodes"), [(1024, 512), (512, 512), (3, 1000), (1000, 3), (7, 5)])
+def test_turns_of_a_multiprocessor_share_out_both_kinds_in_proportion(prefills: int, decodes: int) -> None:
+    rule, works = getattr(hybrid._kind_of, "fn", hybrid._kind_of), prefills + decodes
+    kinds = [rule(turn, prefills, works) for turn in range(works)]
+    assert (kinds.count(0), kinds.count(1)) == (prefills, decodes)
+    for turns in range(1, works + 1):
+        assert abs(kinds[:turns].count(0) - turns * prefills / works) < 1
+    if prefills == 2 * decodes:
+        assert "".join("PD"[kind] for kind in kinds[:9]) == "PDPPDPPDP"
+
+
+def test_memory_and_tensor_cores_are_both_charged_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    moved = {"peaks": {"dram": 5.0}, "maybe_cached": {"dram": 2.0}}
+    monkeypatch.setattr(hybrid, "memory_charge", lambda device, size: moved)
+    monkeypatch.setattr(hybrid, "gemm_peak", lambda device, dtype, flops: {"gemm_bf16": 7.0})
+    work = hybrid._work(Context(device="cuda:0"), arrays(), SimpleNamespace(**GIVEN, dtype="bfloat16"))
+    assert (work.peaks, work.maybe_cached) == ({"gemm_bf16": 7.0, "dram": 5.0}, {"dram": 2.0})
+
+
 class Recorded:
     """Queues that note who waits for whom, and what runs where."""
 

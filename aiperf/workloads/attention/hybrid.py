@@ -18,7 +18,7 @@ from aiperf.workloads.attention.ops import composed
 from aiperf.workloads.contract import Context, Work, Workload
 from aiperf.workloads.shared.agreement import relative_frobenius
 from aiperf.workloads.shared.queues import Queues, fork, join
-from aiperf.workloads.shared.seeded import draw_on_device, empty, gemm_peak, torch_dtype
+from aiperf.workloads.shared.seeded import Charge, draw_on_device, empty, gemm_peak, memory_charge, torch_dtype
 from aiperf.workloads.shared.triton_gemm import jit, need_triton
 
 try:
@@ -128,6 +128,14 @@ def _decode_alone(  # type: ignore[no-untyped-def]
 
 
 @jit
+def _kind_of(turn, prefills, works):  # type: ignore[no-untyped-def]
+    """Of the item at a multiprocessor's ``turn``: 0 for prefill, 1 for decode. Turns are shared out as the items are,
+    prefill's evenly between decode's; half an item rounds to the nearest."""
+    half = works // 2
+    return 1 - (((turn + 1) * prefills + half) // works - (turn * prefills + half) // works)
+
+
+@jit
 def _both(  # type: ignore[no-untyped-def]
     q, k, v, out, decode_q, decode_k, decode_v, decode_out, drawn, prefills,
     q_len, kv_len, decode_kv, heads, kv_heads, scale,
@@ -144,9 +152,7 @@ def _both(  # type: ignore[no-untyped-def]
     # The interpreter has no multiprocessors.
     sm = smid() % sms if on_gpu else tl.program_id(0) % sms
     turn = tl.atomic_add(drawn + 3 + sm, 1)
-    # Turns are shared out as the items are, prefill's evenly between decode's; half an item rounds to the nearest.
-    half = works // 2
-    kind = tl.where(((turn + 1) * prefills + half) // works > (turn * prefills + half) // works, 0, 1)
+    kind = _kind_of(turn, prefills, works)
     item = tl.atomic_add(drawn + kind, 1)
     if item >= tl.where(kind == 0, prefills, works - prefills):
         kind = 1 - kind
@@ -253,13 +259,17 @@ def _check(asked: SimpleNamespace) -> None:
 def _work(context: Context, arrays: Mapping[str, Any], asked: SimpleNamespace) -> Work:
     pairs = Mask("causal", asked.q_len, asked.kv_len).pairs()
     flops = 4.0 * asked.heads * asked.head_dim * (pairs + asked.sequences * asked.decode_kv)
+    charge: Charge = {"peaks": gemm_peak(context.device, asked.dtype, flops)}
     moved = float(sum(array.nbytes for array in arrays.values()) + arrays["q"].nbytes + arrays["decode_q"].nbytes)
+    memory = memory_charge(context.device, moved)
+    if "maybe_cached" in memory:
+        charge = {"peaks": {**charge["peaks"], **memory["peaks"]}, "maybe_cached": memory["maybe_cached"]}
     return Work(
         bytes=moved,
         flops=flops,
         items=asked.q_len + asked.sequences,
         item="tokens",
-        peaks=gemm_peak(context.device, asked.dtype, flops),
+        **charge,
     )
 
 
