@@ -73,7 +73,7 @@ def wait_on_host(queues: Any, producer: Any, how: Handoff) -> None:
 
 def replay_of(step: Call, *, stream: Any = None, pool: Any = None) -> Callable[[], None]:
     """Replay of ``step``, captured as a CUDA graph after three runs on a side stream: ``stream``, or a new one. What it
-    allocates comes from ``pool``, or a pool of its own."""
+    allocates comes from ``pool``, or a pool of its own. What ``step`` holds is held as long as the replay is."""
     side = torch.cuda.Stream() if stream is None else stream
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -81,7 +81,9 @@ def replay_of(step: Call, *, stream: Any = None, pool: Any = None) -> Callable[[
             step()
     torch.cuda.current_stream().wait_stream(side)
     torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
+    graph: Any = torch.cuda.CUDAGraph()
+    # A graph reads addresses: what lies there must live as long as it can be replayed.
+    graph.captured = step
     with torch.cuda.graph(graph, pool=pool, stream=stream):
         step()
     return graph.replay
