@@ -8,7 +8,7 @@ from cpu_pairs import audit
 
 from aiperf.workloads.contract import Context
 from aiperf.workloads.decoder import caches
-from aiperf.workloads.decoder.model import Shape, draw
+from aiperf.workloads.decoder.model import PRESETS, Shape, draw
 from aiperf.workloads.llm import agreement, heads, trees
 from aiperf.workloads.llm import workload as llm
 
@@ -105,3 +105,17 @@ def test_a_tree_has_two_choices_of_each_head_in_every_combination_and_no_more_th
 def test_what_heads_cannot_do_is_named(params, named):
     with pytest.raises(ValueError, match=named):
         _side(**params)
+
+
+def test_passes_are_charged_by_the_longest_branch_and_the_heads_weights_with_them():
+    plain, tree = _side(draft_tokens=6), _side(draft_tokens=6, speculation="tree")
+    shape, new = PRESETS[_SHARED.get("model", "tiny")], _SHARED["new_tokens"]
+    model = (shape.layers * shape.layer_parameters + shape.head_parameters) * 4
+    heads = 2 * shape.width * (shape.width + shape.vocab) * 4
+    read = sum(range(_SHARED["prompt_tokens"] + 1, _SHARED["prompt_tokens"] + new + 1)) * shape.kv_bytes(4)
+    assert plain.work.bytes == pytest.approx(new * model + read, rel=0.01)
+    passes = -(-new // 3)
+    assert tree.work.bytes == pytest.approx(passes * model + passes * heads + read / 3, rel=0.01)
+    for made in (plain, tree):
+        if made.close:
+            made.close()

@@ -43,6 +43,11 @@ def depth_of(nodes: int) -> int:
     return -(-nodes // 2)
 
 
+def levels_of(nodes: int) -> int:
+    """Tokens on a branch of a binary tree of ``nodes``: 2, 6, 14, ..."""
+    return nodes.bit_length() - 1
+
+
 def comb(nodes: int) -> Parents:
     """A chain, whose rows come first, and beside each of its ``nodes`` another."""
     chain = depth_of(nodes)

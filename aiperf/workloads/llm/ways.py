@@ -61,7 +61,7 @@ class Ways:
             self.facts = speculation.repeating(model, prompts, own, acceptance=asked.acceptance, count=asked.new_tokens)
             return
         if asked.draft_from == "heads":
-            heads = Heads(model, own, count=asked.draft_tokens.bit_length() - 1, seed=asked.context.seed)
+            heads = Heads(model, own, count=trees.levels_of(asked.draft_tokens), seed=asked.context.seed)
             texts = make_cache(asked, model.shape, batch=TEXTS + 1, tokens=model.max_tokens)
             how = HeadAccuracy(asked.acceptance, asked.new_tokens, asked.context.seed)
             self.facts = fitted(heads, model, prompts, texts, how)

@@ -6,17 +6,15 @@ What must not live here: the model (workloads/decoder), steps (sides.py), arriva
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Literal
 
-from aiperf.workloads.contract import Context, SkipSide, Work, Workload
+from aiperf.workloads.contract import Context, SkipSide, Workload
 from aiperf.workloads.decoder.model import PRESETS
-from aiperf.workloads.decoder.pruned import computed_tokens, kept_tokens
 from aiperf.workloads.llm.agreement import disagreement, rounded_disagreement, same_tokens, same_when_rounded
+from aiperf.workloads.llm.charge import work_of
 from aiperf.workloads.llm.group import FIXED
-from aiperf.workloads.llm.pressed import FEW
 from aiperf.workloads.llm.seen import as_seen
 from aiperf.workloads.llm.sides import Generation
-from aiperf.workloads.shared.seeded import gemm_peak, memory_peak, torch_dtype
 from aiperf.workloads.shared.triton_gemm import need_triton
 
 METRICS = {"generate": {"kv_bytes": ("B", "lower")}}
@@ -157,7 +155,7 @@ def _workload(asked: SimpleNamespace, side: Generation) -> Workload:
     shape, element = side.model.shape, side.model.dtype.itemsize
     return Workload(
         step=side.step,
-        work=_work(asked),
+        work=work_of(asked),
         outputs=lambda: dict(side.held),
         inputs=side.texts,
         redraw=side.redraw,
@@ -339,54 +337,3 @@ def _check_heads(asked: SimpleNamespace) -> None:
     plain = asked.phase == "decode" and asked.kv == "contiguous" and asked.depth == "full"
     if not plain or not asked.acceptance or asked.new_tokens < 8:
         raise ValueError("draft_from heads needs phase decode, kv contiguous, depth full, an acceptance, 8 new_tokens")
-
-
-def _work(asked: SimpleNamespace) -> Work:
-    """What a step does at the least: recomputed keys and rejected proposals are not charged."""
-    shape = PRESETS[asked.model]
-    element = torch_dtype(asked.dtype).itemsize
-    groups = len(asked.sizes) if asked.sizes else asked.sequences // (asked.batch or asked.sequences)
-    group = asked.kv_group or shape.head_dim
-    bits = FEW if asked.kv_budget else asked.kv_bits  # at the least: what is decoded before it turns into fewer is more
-    stored = bits / 8 + 2 * element / group if bits else element
-    prompt, new = asked.prompt_tokens, asked.new_tokens
-    if asked.keep_prompt < 1:
-        newest = asked.kept_by == "newest"
-        prompt = (computed_tokens if newest else kept_tokens)(prompt, asked.keep_prompt)
-    layers = shape.layers if asked.depth == "full" else asked.draft_layers
-    tokens = rows = passes = pairs = read = 0
-    if asked.phase != "decode":
-        tokens, rows, pairs = prompt, 1, _seen(asked, 0, prompt)
-        passes = -(-prompt // (asked.prefill_chunk or prompt))
-        if asked.context_from != "prefill":
-            tokens, pairs, passes, read = 1, prompt, 1, prompt
-    if asked.phase != "prefill":
-        tokens, rows = tokens + new, rows + new
-        passes += -(-new // (asked.draft_tokens + 1)) if asked.speculation != "none" else new
-        seen = _seen(asked, prompt, new)
-        pairs += seen
-        if asked.kv != "none":
-            read = seen if asked.speculation == "none" else seen // (asked.draft_tokens + 1)
-    flops = 2.0 * (layers * shape.layer_parameters * tokens + shape.head_parameters * rows)
-    flops = asked.sequences * (flops + 4.0 * layers * shape.heads * shape.head_dim * pairs)
-    few = {"fp8": layers, "fp8_inner": layers - 2}.get(asked.precision, 0)
-    weights = float((layers * shape.layer_parameters + shape.head_parameters) * element)
-    weights -= few * shape.layer_parameters * (element - 1)
-    moved = groups * passes * weights + asked.sequences * read * shape.kv_bytes(stored) * layers / shape.layers
-    items = asked.sequences * (asked.prompt_tokens if asked.phase == "prefill" else new)
-    device = asked.context.device
-    peaks: dict[str, Any] = memory_peak(device, moved=moved, working_set=weights)
-    peaks |= gemm_peak(device, asked.dtype, flops)
-    fetched = groups * passes * layers * shape.layer_parameters * element if asked.weights == "host" else 0.0
-    if asked.kv.startswith("offloaded") and asked.phase == "decode":
-        before = read - new if asked.kv == "offloaded" else new * prompt
-        fetched += asked.sequences * before * shape.kv_bytes(element)
-    if fetched and device.startswith("cuda"):
-        peaks["h2d"] = float(fetched)
-    return Work(bytes=moved, flops=flops, items=items, item="tokens", peaks=peaks)
-
-
-def _seen(asked: SimpleNamespace, before: int, count: int) -> int:
-    """Keys that ``count`` tokens after ``before`` others see, each its own among them."""
-    most = asked.window if asked.kv == "windowed" else before + count
-    return sum(min(most, at + 1) for at in range(before, before + count))
