@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import yaml
 
 from aiperf.errors import UserError
+from aiperf.paths import scenario_folder
 from aiperf.plan.cases import expand
 from aiperf.records import Check, Measure, Needs
 from aiperf.scenario.load import load_scenario
@@ -142,3 +144,11 @@ def test_values_go_to_the_function_that_takes_them_and_to_both_where_both_do(wri
     assert before.setup == f"{scenario.path.parent}/bench.py:make"
     assert before.setup_params == {"count": 2, "rows": 7}
     assert (after.params, after.setup_params) == ({}, {"count": 2, "rows": 7})
+
+
+def test_shipped_files_say_why_in_at_most_sixty_words_and_what_they_lack_of_a_row_in_twenty():
+    files = {path.stem: yaml.safe_load(path.read_text("utf-8")) for path in scenario_folder().rglob("*.yaml")}
+    assert len(files) > 400
+    rows = [(name, entry) for name, file in files.items() for entry in file.get("book", []) if isinstance(entry, dict)]
+    assert {name: len(file["why"].split()) for name, file in files.items() if len(file["why"].split()) > 60} == {}
+    assert [(name, entry["row"]) for name, entry in rows if len(entry.get("differs", "").split()) > 20] == []

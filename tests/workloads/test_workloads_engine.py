@@ -76,6 +76,8 @@ POLICIES = [
     {"batching": "batched_prompts", "prefill_batch": 2, "prefix_cache": True, "kv_pool": 0.3, "max_batch": 5},
     {"batching": "merged_prompts", "prefill_batch": 3, "prefix_cache": True, "repeats": 7, "rate": 900.0},
     {"batching": "merged_prompts", "prefill_batch": 2, "prefix_cache": True, "kv_pool": 0.3, "max_batch": 5},
+    {"batching": "within_slo", "prefill_batch": 3, "rate": 400.0, "ttft_slo": 0.02},
+    {"batching": "within_slo", "prefill_batch": 2, "prefix_cache": True, "kv_pool": 0.3, "max_batch": 5},
     {"batching": "decode_first", "decode_budget": 0.001},
     {"batching": "decode_first", "kv_pool": 0.3, "prefix_cache": True},
 ]

@@ -13,6 +13,8 @@ from cpu_pairs import audit
 from aiperf.paths import scenario_folder
 from aiperf.workloads.contract import Context
 from aiperf.workloads.decoder.model import PRESETS
+from aiperf.workloads.engine import arrivals
+from aiperf.workloads.engine import engine as engines
 from aiperf.workloads.engine.answers import same_answers
 from aiperf.workloads.engine.batching.adaptive import AdaptiveDelay
 from aiperf.workloads.engine.batching.by_load import BatchesByLoad
@@ -118,7 +120,10 @@ def test_a_pass_takes_as_many_prompts_as_come_out_in_time_and_is_full_where_they
     # A token takes a hundredth of the limit: the prompts of twenty tokens a fifth each.
     waiting = [asking(n, prompt=range(20)) for n in range(6)]
     engine = SimpleNamespace(now=0.0, token_s=0.001, waiting=waiting[2:])
-    assert policy._due(engine) == pytest.approx(0.1 - 4 * 0.02), "the four that a pass takes"
+    assert policy._due(engine) == pytest.approx(0.1 - 4 * 0.02 - 0.01), "the four that a pass takes, and a tenth"
+    due = policy._due(engine) + 0.002  # a sleep ends late
+    at_due = [policy._fits(SimpleNamespace(now=due, token_s=0.001, waiting=waiting[n:]), waiting[:n]) for n in range(4)]
+    assert at_due == [True] * 4
     in_time = [
         policy._fits(SimpleNamespace(now=0.03, token_s=0.001, waiting=waiting[n:]), waiting[:n]) for n in range(5)
     ]
@@ -128,6 +133,33 @@ def test_a_pass_takes_as_many_prompts_as_come_out_in_time_and_is_full_where_they
     engine.token_s, engine.now = 0.0, 0.01
     assert policy._due(engine) == 0.01
     assert [policy._fits(engine, waiting[:n]) for n in range(2)] == [True, False], "nothing is known of times yet"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_first_token_is_in_time_though_passes_take_longer_than_the_last_ones_and_sleeps_end_late(
+    sides, monkeypatch, seed
+):
+    shipped = yaml.safe_load((scenario_folder() / "cpu" / "latency-first-vs-throughput-first-prefill.yaml").read_text())
+    clock, drawn, passes = SimpleNamespace(now=0.0), np.random.default_rng(seed), []
+
+    def go_on(seconds):
+        clock.now += seconds
+
+    def one_pass(model, pool, rows):
+        passes.append(len(rows))
+        go_on((0.003 + 0.0003 * len(rows) * max(len(row.tokens) for row in rows)) * drawn.uniform(0.9, 1.1))
+        return [(0, 1.0)] * len(rows)
+
+    fake = SimpleNamespace(perf_counter=lambda: clock.now, sleep=lambda seconds: go_on(seconds + 0.002))
+    monkeypatch.setattr(engines, "time", fake)
+    monkeypatch.setattr(arrivals, "time", fake)
+    monkeypatch.setattr(engines, "one_pass", one_pass)
+    assert shipped["params"]["ttft_slo"] == "300ms"
+    params = shipped["params"] | shipped["ladder"]["within_slo"] | {"model": "tiny", "ttft_slo": 0.3, "delay": 0.0}
+    engine(Context(seed=seed), **params, rate=60.0).step()
+    assert max(one.times[0] - one.demand.at for one in sides[0].engine.finished) <= 0.3
+    assert sum(passes) == 64
+    assert len(passes) <= 9, "it waits nearly as long as it may"
 
 
 def test_prompts_wait_until_the_first_must_begin_to_be_in_time(sides):
@@ -162,6 +194,11 @@ def test_of_prompts_that_begin_alike_one_is_computed_and_the_others_find_its_pag
 def test_merged_prompts_are_refused_without_a_cache_to_find_them_in():
     with pytest.raises(ValueError, match="merged_prompts needs prefix_cache"):
         engine(Context(seed=3), **_SMALL, batching="merged_prompts")
+
+
+def test_passes_of_one_prompt_are_refused_where_as_many_as_are_in_time_are_asked_for():
+    with pytest.raises(ValueError, match="within_slo needs a prefill_batch of 2 or more"):
+        engine(Context(seed=3), **_SMALL, batching="within_slo")
 
 
 def classes(found):

@@ -266,6 +266,7 @@ def test_work_is_weights_once_a_pass_plus_what_is_read_of_keys_and_values():
         ({"kv_bits": 8, "kv": "paged"}, "kv contiguous"),
         ({"speculation": "draft"}, "needs an acceptance"),
         ({"speculation": "ngram", "sequences": 2}, "one sequence"),
+        ({"speculation": "tree", "acceptance": 0.5, "kv_bits": 8}, "tree needs kv_bits 0"),
         ({"acceptance": 0.5, "draft_layers": 2}, "below the 2 layers of tiny"),
         ({"acceptance": 1.0}, "acceptance must be"),
         ({"feed": "forced", "kv": "none"}, "feed forced"),

@@ -22,7 +22,7 @@ def folder(tmp_path_factory):
 
 
 def searched(folder, *, seed=3, **params):
-    return native.program(Context(seed=seed, shared_scratch=folder), **MATMUL, **params)
+    return native.program(Context(seed=seed, scratch=folder, shared_scratch=folder), **MATMUL, **params)
 
 
 @pytest.mark.parametrize("n", [1, 16, 37])
@@ -87,7 +87,7 @@ def test_the_search_ends_at_the_fastest_right_candidate_and_adds_up_its_own_time
     search = fake_search(monkeypatch, lambda a, b: None if a == 4 else 10.0 - 2 * a - b)
     best = search.refine({"a": 1, "b": 0})
     assert best == {"a": 3, "b": 1}
-    assert search.seconds_of(best) == pytest.approx(3.0)
+    assert search.tried[3, 1] == pytest.approx(3.0)
     assert search.rejected == sum(values[0] == 4 for values in search.tried) >= 1
     # A right candidate runs once to be verified and five times to be timed.
     right = [found for found in search.tried.values() if np.isfinite(found)]
@@ -109,15 +109,57 @@ def test_candidates_that_are_all_wrong_are_refused(monkeypatch):
         fake_search(monkeypatch, lambda a, b: None).first_right(0)
 
 
-def test_calls_to_break_even_are_the_searchs_time_over_what_a_call_saves(folder, monkeypatch):
-    seconds = iter(range(1, 1000))
-    monkeypatch.setattr(searching, "_shortest", lambda run: 1.0 / next(seconds))
-    made = searched(folder, n=16, candidates={"ROWS": [1, 2]}, choose="searched")
-    counters = made.counters()
-    assert counters["candidates_tried"] == 2
+def test_the_first_and_the_best_are_timed_again_turn_about_so_that_both_meet_the_same_load(monkeypatch):
+    clock, load = SimpleNamespace(now=0.0), iter(range(1, 1000))
+    monkeypatch.setattr(searching, "perf_counter", lambda: clock.now)
+
+    def run():
+        clock.now += next(load)  # each run takes longer than the one before it
+
+    search = Search({"a": [1, 2]}, lambda defines: [CandidateRun(run, {}, {})])
+    assert search.compare({"a": 1}, {"a": 2}) == (1, 2)
+    assert search.compare({"a": 1}, {"a": 1}) == (41, 41)
+    assert search.seconds == 0, "it is no part of the search"
+
+
+@pytest.mark.parametrize("choose", ["first", "searched"])
+def test_what_the_search_costs_and_how_many_calls_repay_it(folder, choose, monkeypatch):
+    found = []
+    times = iter([(0.75, 0.25), (0.25, 0.25), (0.2, 0.25)])
+    monkeypatch.setattr(Search, "compare", lambda search, first, best: found.append((first, best)) or next(times))
+    params = {"n": 16, "candidates": {"ROWS": [1, 2]}, "choose": choose}
+    gain, none, loss = (searched(folder, **params) for _ in range(3))
+    counters = gain.counters()
+    assert (counters["first_call_s"], counters["best_call_s"]) == (0.75, 0.25)
     assert counters["calls_to_break_even"] == pytest.approx(counters["search_s"] / 0.5)
-    assert made.facts["chosen"] != made.facts["first"]
-    assert made.facts["flags"] == f"-O1 -DROWS={made.facts['chosen']['ROWS']}", "what is timed is what was chosen"
+    for made in (none, loss):
+        assert made.counters()["best_call_s"] == 0.25
+        assert "calls_to_break_even" not in made.counters(), "what is not faster never repays its search"
+    assert found[0] == (gain.facts["first"], gain.facts["chosen"])
+    assert gain.facts["flags"] == f"-O1 -DROWS={gain.facts['chosen']['ROWS']}", "what is timed is what was chosen"
+
+
+def test_a_search_finds_nothing_that_the_other_side_compiled(tmp_path):
+    own, shared = tmp_path / "own", tmp_path / "shared"
+    shared.mkdir()
+    made = native.program(
+        Context(seed=3, scratch=own, shared_scratch=shared),
+        **MATMUL, n=8, candidates={"ROWS": [1, 2]}, choose="searched",
+    )  # fmt: skip
+    assert made.counters()["candidates_tried"] == 2
+    assert len(list(own.glob("matmul-*"))) == 2
+    assert not list(shared.iterdir())
+
+
+def test_a_candidate_that_does_not_compile_is_rejected_and_its_error_is_told_where_none_is_left(folder):
+    widths = {"n": 16, "choose": "searched"}
+    made = searched(folder, **widths, candidates={"WIDTH": [12, 8, 16, 20]})
+    assert made.facts["chosen"]["WIDTH"] in (8, 16)
+    assert (made.counters()["candidates_tried"], made.counters()["candidates_rejected"]) == (4, 2)
+    with pytest.raises(RuntimeError, match=r"no candidate compiles: .*WIDTH is a multiple of 8"):
+        searched(folder, **widths, candidates={"WIDTH": [12, 20]})
+    with pytest.raises(ValueError, match=r"no candidate computes .*1 do not compile: .*WIDTH is a multiple of 8"):
+        searched(folder, n=15, choose="first", candidates={"WIDTH": [12, 16]}, defines={"EDGES": 0})
 
 
 @pytest.mark.parametrize(
@@ -130,6 +172,7 @@ def test_calls_to_break_even_are_the_searchs_time_over_what_a_call_saves(folder,
         ({"verify_n": [4]}, "about candidates"),
         ({"verify_n": [0], "candidates": {"ROWS": [1]}, "choose": "first"}, "1 or more"),
         ({"args": {"width": 4}}, "takes none"),
+        ({"threads": 2}, "one thread"),
     ],
 )
 def test_choices_that_cannot_be_made_are_refused(folder, params, message):

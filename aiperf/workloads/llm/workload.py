@@ -301,6 +301,8 @@ def _check_ways(asked: SimpleNamespace) -> None:
     plain = asked.kv == "contiguous" and asked.phase == "decode" and asked.sequences == 1
     if asked.speculation != "none" and (not plain or asked.feed != "greedy"):
         raise ValueError("speculation needs phase decode, feed greedy, kv contiguous and one sequence")
+    if asked.speculation == "tree" and asked.kv_bits:
+        raise ValueError("speculation tree needs kv_bits 0: branches are put in order in a cache as computed")
     if not 0 <= asked.acceptance < 1 or (asked.acceptance and asked.sequences > 1):
         raise ValueError("acceptance must be from 0 (not tuned) to below 1, and needs one sequence")
     if asked.speculation in ("draft", "tree", "self") and (not asked.acceptance or asked.text == "repeating"):

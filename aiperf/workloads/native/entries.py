@@ -132,3 +132,5 @@ ENTRIES: dict[str, tuple[Callable[..., EntryCase], dict[str, int]]] = {
     "matmul": (_matmul, {}),
 }
 """Entry -> what makes its case, and its arguments with their defaults."""
+SINGLE_THREADED = ("matmul",)
+"""Entries that ignore ``threads``."""

@@ -1,7 +1,7 @@
 // matmul: C = A B of n x n float32, row-major, ROWS x WIDTH elements of C at a time in registers.
 //
 // entry matmul: every element of C is written anew.
-//   ROWS, WIDTH  rows and columns of a block of C
+//   ROWS, WIDTH  rows and columns of a block of C, columns by eights
 //   DEPTH        products that a pass over C adds; 0, all of them in one pass
 //   EDGES        1, what does not fill a whole block or pass is computed too; 0, it is forgotten
 #include <cstdint>
@@ -19,21 +19,36 @@
 #define EDGES 1
 #endif
 
+static_assert(WIDTH % 8 == 0, "WIDTH is a multiple of 8");
+
 namespace {
+
+// As many floats as fill a vector register: told, because compilers choose badly among the loops of a block.
+#ifdef __AVX__
+constexpr int LANES = 8;
+#else
+constexpr int LANES = 4;
+#endif
+typedef float lanes __attribute__((vector_size(4 * LANES)));
+// The same at any address of an array of floats.
+typedef float unaligned_lanes __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 
 // C[0:ROWS, 0:WIDTH] (+)= A[0:ROWS, first:last] B[first:last, 0:WIDTH]
 void block(const float *__restrict a, const float *__restrict b, float *__restrict c, int64_t n, int64_t first,
            int64_t last) {
-  float sums[ROWS][WIDTH] = {};
-  for (int64_t k = first; k < last; ++k)
+  constexpr int vectors = WIDTH / LANES;
+  lanes sums[ROWS][vectors] = {};
+  for (int64_t k = first; k < last; ++k) {
+    const unaligned_lanes *row = reinterpret_cast<const unaligned_lanes *>(b + k * n);
 #pragma GCC unroll 8
-    for (int r = 0; r < ROWS; ++r) {
-      const float factor = a[r * n + k];
-#pragma GCC unroll 32
-      for (int w = 0; w < WIDTH; ++w) sums[r][w] += factor * b[k * n + w];
-    }
-  for (int r = 0; r < ROWS; ++r)
-    for (int w = 0; w < WIDTH; ++w) c[r * n + w] = first ? c[r * n + w] + sums[r][w] : sums[r][w];
+    for (int r = 0; r < ROWS; ++r)
+#pragma GCC unroll 8
+      for (int v = 0; v < vectors; ++v) sums[r][v] += a[r * n + k] * row[v];
+  }
+  for (int r = 0; r < ROWS; ++r) {
+    unaligned_lanes *row = reinterpret_cast<unaligned_lanes *>(c + r * n);
+    for (int v = 0; v < vectors; ++v) row[v] = first ? row[v] + sums[r][v] : sums[r][v];
+  }
 }
 
 // The same for a part of any size, row by row.

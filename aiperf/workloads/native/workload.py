@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from aiperf.workloads.contract import Context, Workload
 from aiperf.workloads.native.build import Library, build
-from aiperf.workloads.native.entries import ENTRIES, Arrays, EntryCase
+from aiperf.workloads.native.entries import ENTRIES, SINGLE_THREADED, Arrays, EntryCase
 from aiperf.workloads.native.search import CandidateRun, Search
 
 
@@ -39,6 +39,8 @@ def _check(asked: SimpleNamespace) -> None:
         raise ValueError("candidates has one or more values for each of its names, none of which is in defines")
     if asked.verify_n and not asked.candidates:
         raise ValueError("verify_n is about candidates")
+    if asked.entry in SINGLE_THREADED and asked.threads > 1:
+        raise ValueError(f"{asked.entry} runs on one thread; leave threads at 1")
 
 
 def program(
@@ -67,8 +69,9 @@ def program(
     ``candidates``: names of further defines, each with its values; every combination is a kernel. Set-up draws them in
     an order from the seed and takes the ``first`` that is right, at ``n`` and each of ``verify_n``. ``searched`` starts
     from that one and changes one define at a time, keeps what is right and faster, and ends where no change is.
-    Counters: ``candidates_tried``, ``candidates_rejected`` (wrong), ``search_s``, and of a search that found a faster
-    one than the first ``calls_to_break_even``: search_s over the time that a call saves.
+    Each side compiles its own. Counters: ``candidates_tried``, ``candidates_rejected`` (wrong, or do not compile),
+    ``search_s``; ``first_call_s`` and ``best_call_s``, a call of the first right kernel and of the chosen one, timed
+    turn about after the search; where the chosen one is faster ``calls_to_break_even``, search_s over the difference.
 
     Items: dot products, rows, items, turns of sin*cos, products. FLOPs: 2 a value and dot product, 3 a value of a row,
     2 a term of a product's element; bytes: each value of rows and items, in and out. Source: book chapters 8, 10, 12,
@@ -116,7 +119,8 @@ def _chosen(
     """The library to be timed, with counters and facts about its choice."""
 
     def built(more: Mapping[str, int]) -> Library:
-        folder = asked.context.shared_scratch
+        # search_s is to have all that a search compiles, and nothing that the other side has compiled.
+        folder = asked.context.scratch if asked.candidates else asked.context.shared_scratch
         return build(asked.source, flags=asked.flags, defines={**asked.defines, **more}, folder=folder)
 
     if asked.choose == "given":
@@ -137,13 +141,16 @@ def _chosen(
     search = Search(asked.candidates, runs_of)
     first = search.first_right(asked.context.seed)
     best = search.refine(first) if asked.choose == "searched" else first
+    first_call, best_call = search.compare(first, best)
     counters = {
         "candidates_tried": float(len(search.tried)),
         "candidates_rejected": float(search.rejected),
         "search_s": search.seconds,
+        "first_call_s": first_call,
+        "best_call_s": best_call,
     }
-    if (saved := search.seconds_of(first) - search.seconds_of(best)) > 0:
-        counters["calls_to_break_even"] = search.seconds / saved
+    if best_call < first_call:
+        counters["calls_to_break_even"] = search.seconds / (first_call - best_call)
     return built(best), counters, {"first": first, "chosen": best}
 
 

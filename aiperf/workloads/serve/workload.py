@@ -369,5 +369,9 @@ def _check_batching(asked: SimpleNamespace) -> None:
         raise ValueError("prefill_chunk and prefix_cache need batching continuous")
     if asked.batching == "merged_prompts" and not asked.prefix_cache:
         raise ValueError("batching merged_prompts needs prefix_cache: true, in which the others find what is computed")
+    if asked.batching == "within_slo" and asked.prefill_batch < 2:
+        raise ValueError(
+            "batching within_slo needs a prefill_batch of 2 or more: the most prompts that a pass may take"
+        )
     if asked.batching in own_pieces and asked.prefill_chunk:
         raise ValueError(f"prefill_chunk needs batching continuous: {asked.batching} has pieces of its own")
