@@ -173,13 +173,21 @@ def test_the_plan_goes_by_the_survey_that_is_named_and_by_none_without_times(use
     assert rows[0]["seconds"] == 54 + 0.96 + 165 + 15
 
 
-def test_by_the_seconds_of_the_survey_that_is_shipped_64_nodes_take_under_15_minutes(user):
+@pytest.mark.parametrize("day", ["2026-11-27", "2026-11-29T12-53"])
+def test_by_the_seconds_of_a_survey_that_is_shipped_64_nodes_take_under_15_minutes(user, day):
     root = Path(__file__).parents[2]
-    (file,) = (root / "results" / "reference" / "surveys").glob("*.json")
+    (file,) = (root / "results" / "reference" / "surveys").glob(f"{day}*.json")
     rows = json.loads(user.types("survey", "--plan", "64", "--from", str(file), "--json").out)
     assert rows[0]["seconds"] < 15 * 60
     said = [format_duration(row["seconds"]) for row in rows]
     assert f"64 nodes take {said[0]} and 256 take {said[2]}" in (root / "docs" / "nodes.md").read_text()
+
+
+def test_the_survey_over_a_limited_link_that_is_shipped_names_that_link_and_nothing_else(user):
+    root = Path(__file__).parents[2]
+    (file,) = (root / "results" / "reference" / "surveys").glob("2026-11-29T12-08*.json")
+    rows = json.loads(user.types("survey", "--from", str(file), "--json").out)
+    assert [(row["node"], row["part"]) for row in rows if row["verdict"] == "slow"] == [("node2 – node5", "link")]
 
 
 @pytest.mark.parametrize(
