@@ -183,3 +183,18 @@ def test_a_side_counts_the_work_of_both_jobs_and_reports_the_streams_priorities(
 def test_an_impossible_request_stream_is_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         gpu.concurrent(Context(), **given)
+
+
+@pytest.mark.parametrize(("given", "wanted"), [({}, ()), ({"time_first": True}, [0, 0])])
+def test_runs_are_counted_in_their_graphs_only_where_requests_are_timed(given, wanted, monkeypatch) -> None:
+    asked: list[Any] = []
+
+    def make_jobs(*named: Any, priorities: Any, **more: Any) -> Any:
+        asked.append(priorities)
+        raise InterruptedError
+
+    monkeypatch.setattr(gpu, "make_jobs", make_jobs)
+    monkeypatch.setattr(Context, "use_gpu", lambda self, why: None)
+    with pytest.raises(InterruptedError):
+        gpu.concurrent(Context(), jobs=["decode", "prefill"], streams=2, **given)
+    assert asked == [wanted]

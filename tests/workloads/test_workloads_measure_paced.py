@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from cpu_pairs import Pair, audit, differences, set_up
 
 from aiperf.workloads.contract import Context
@@ -66,3 +67,16 @@ def test_a_pause_is_for_batches(given: dict[str, Any]) -> None:
 def test_batches_take_no_clock_and_no_ranges(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         measure.instrument(Context(), **BATCHES, **given)
+
+
+@pytest.mark.parametrize(("pause", "held"), [(0.0, 1), (0.25, 3)])
+def test_a_batch_that_finds_the_stream_empty_is_held_until_all_of_it_is_queued(
+    pause: float, held: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holds: list[int] = []
+    batches = pacing._Batches(torch.ones(2, 2), torch.ones(2, 2), count=3, pause=pause)
+    batches.on_gpu = True
+    monkeypatch.setattr(pacing, "sleep", lambda seconds: None)
+    monkeypatch.setattr(torch.cuda, "_sleep", holds.append)
+    batches.step()
+    assert holds == [pacing._HOLD_CYCLES] * held

@@ -124,7 +124,7 @@ def test_the_reading_kernels_take_every_word_once_in_either_order(tmp_path: Path
         ({"bytes": 64, "pieces": 3}, "pieces is 3"),
         ({"bytes": 64, "pieces": 2, "access": "gather"}, "access: stream"),
         ({"free_memory": 1 << 30}, "place: managed"),
-        ({"place": "managed", "bytes": 3 << 20, "free_memory": 1 << 20}, "at least half as much"),
+        ({"place": "managed", "bytes": 3 << 20, "free_memory": 1 << 20}, "at least half of bytes"),
     ],
 )
 def test_an_impossible_placement_is_refused(given: dict[str, Any], message: str) -> None:

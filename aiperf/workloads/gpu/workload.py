@@ -73,7 +73,8 @@ def concurrent(
     if context.on_gpu and share in ("processes", "mps"):
         return _by_processes(asked)
     context.use_gpu("jobs that share a GPU need a GPU")
-    made, chain = make_jobs(context, jobs, rounds=rounds, priorities=_priorities(priority, len(jobs)))
+    ranked = _priorities(priority, len(jobs)) if time_first else ()
+    made, chain = make_jobs(context, jobs, rounds=rounds, priorities=ranked)
     if share == "threads":
         assert chain is not None
         return _by_threads(asked, made, chain)

@@ -16,7 +16,7 @@ from aiperf.workloads.shared.seeded import normal
 _PRODUCTS = 2
 """In a batch."""
 _HOLD_CYCLES = 400_000
-"""How long the stream is held (about 0.2 ms) before a batch begins, so that all of it is queued by then."""
+"""How long the stream is held (about 0.2 ms) before a batch that finds it empty: all of it is queued by then."""
 _TURNS = 4
 """Of a launch: a turn lasts longer than the controller of the device's clock needs."""
 
@@ -33,8 +33,8 @@ class _Batches:
 
     def step(self) -> None:
         """All batches once; a pause begins when its batch is done."""
-        for start, end in self.marks:
-            if self.on_gpu:
+        for number, (start, end) in enumerate(self.marks):
+            if self.on_gpu and (self.pause or not number):
                 torch.cuda._sleep(_HOLD_CYCLES)
             start.record()
             self.batch()

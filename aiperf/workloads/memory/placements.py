@@ -102,7 +102,7 @@ def _check_pieces(place: str, size: int, access: str, pieces: int, free_memory: 
     if free_memory and place != "managed":
         raise ValueError("free_memory is for place: managed")
     if free_memory < 0 or (free_memory and size > _BEYOND * free_memory):
-        raise ValueError(f"free_memory is {free_memory}; {size} bytes need at least half as much")
+        raise ValueError(f"free_memory is {free_memory}; it must be at least half of bytes, which is {size}")
 
 
 class _At:
