@@ -15,10 +15,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.bench.shell import ROOT, Done, run
+from aiperf.workloads.serve.server import end_group
+from tests.bench.shell import ROOT, Done, run_within
 
 _BRIDGE = "aiperfbr"
 _PORT = "29511"
+_LIMIT_S = 900.0
+_LEAVE_S = 10.0
 
 
 def missing() -> str:
@@ -30,19 +33,17 @@ def missing() -> str:
 def survey(nodes: int, limited: tuple[int, int], rate: str, *typed: str, state: Path) -> Done:
     """``aiperf survey`` over namespaces called group0, group1, ...; what its head did. ``rate`` as tc takes it."""
     with _fleet(nodes, limited, rate):
-        none = subprocess.DEVNULL
-        others = [
-            subprocess.Popen(
-                _inside(number, nodes, *typed, state=state), cwd=ROOT, stdin=none, stdout=none, stderr=none
-            )
-            for number in range(1, nodes)
-        ]
+        none, others = subprocess.DEVNULL, list[subprocess.Popen[bytes]]()
         try:
-            return run(*_inside(0, nodes, *typed, state=state))
+            for number in range(1, nodes):
+                command = _inside(number, nodes, *typed, state=state)
+                others.append(
+                    subprocess.Popen(command, cwd=ROOT, stdin=none, stdout=none, stderr=none, process_group=0)
+                )
+            return run_within(_LIMIT_S, *_inside(0, nodes, *typed, state=state))
         finally:
             for process in others:
-                process.terminate()
-                process.wait()
+                end_group(process, patience=_LEAVE_S)
 
 
 def _inside(number: int, nodes: int, *typed: str, state: Path) -> list[str]:
@@ -59,8 +60,10 @@ def _inside(number: int, nodes: int, *typed: str, state: Path) -> list[str]:
 
 @contextmanager
 def _fleet(nodes: int, limited: tuple[int, int], rate: str) -> Iterator[None]:
+    # Only one at a time: where the bridge is another's, nothing is touched.
+    _do(f"ip link add {_BRIDGE} type bridge")
     try:
-        _do(f"ip link add {_BRIDGE} type bridge", f"ip link set {_BRIDGE} up")
+        _do(f"ip link set {_BRIDGE} up")
         for number in range(nodes):
             name = _name(number)
             _do(
@@ -83,7 +86,9 @@ def _fleet(nodes: int, limited: tuple[int, int], rate: str) -> Iterator[None]:
         yield
     finally:
         for number in range(nodes):
-            subprocess.run(["ip", "netns", "del", _name(number)], capture_output=True, check=False)
+            # A namespace takes its end of a link with it at some later time.
+            for gone in ("link", "netns"):
+                subprocess.run(["ip", gone, "del", _name(number)], capture_output=True, check=False)
         subprocess.run(["ip", "link", "del", _BRIDGE], capture_output=True, check=False)
 
 

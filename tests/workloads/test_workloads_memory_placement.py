@@ -230,8 +230,8 @@ def test_memory_of_a_process_that_is_ending_is_waited_for(monkeypatch) -> None:
 
 def test_memory_that_still_comes_back_is_waited_for_though_others_hold_little(monkeypatch) -> None:
     buffer, taken = _with_memory(monkeypatch, free=100 << 30, capacity=101 << 30)
-    monkeypatch.setattr(placements, "_STILL_S", 0.25)
-    later = [(gib << 30, 101 << 30) for gib in (100, 99)]
+    monkeypatch.setattr(placements, "_STILL_S", 0.5)
+    later = [(gib << 30, 101 << 30) for gib in (100, 99, 99)]
     at_last = torch.cuda.mem_get_info
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: later.pop() if later else at_last(device))
     buffer.leave_free(1 << 30)

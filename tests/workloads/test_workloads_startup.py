@@ -46,17 +46,32 @@ def test_a_process_of_its_own_answers_each_request_as_the_model_would(workload):
     assert workload.done_outside == ""
 
 
-def test_a_serving_process_has_ended_before_the_next_one_is_timed(tmp_path):
+def _processes(client):
+    """Their numbers, as the kernel knows them."""
+    return [
+        int(line.split()[1])
+        for descriptor in client._processes
+        for line in open(f"/proc/self/fdinfo/{descriptor}", encoding="ascii")
+        if line.startswith("Pid:")
+    ]
+
+
+def test_every_serving_process_has_ended_before_the_next_one_is_timed(tmp_path):
     made = startup.request(Context(seed=3, scratch=tmp_path), process="new", **_SMALL)
     client = made.close.__self__
     try:
-        made.step()
-        process = client._serving
-        assert process > 0
-        os.kill(process, 0)
+        for _ in range(2):
+            client.start()
+            os.kill(_processes(client)[-1], signal.SIGSTOP)
+        processes = _processes(client)
+        assert len(set(processes)) == 2
+        for process in processes:
+            threading.Timer(0.3, os.kill, (process, signal.SIGCONT)).start()
         made.prepare()
-        with pytest.raises(ProcessLookupError):
-            os.kill(process, 0)
+        for process in processes:
+            with pytest.raises(ProcessLookupError):
+                os.kill(process, 0)
+        assert client._processes == []
     finally:
         made.close()
 
@@ -67,7 +82,7 @@ def test_a_serving_process_that_does_not_end_is_killed(tmp_path, monkeypatch):
     client = made.close.__self__
     try:
         client.start()
-        process = client._serving
+        (process,) = _processes(client)
         os.kill(process, signal.SIGSTOP)
         client.await_end()
         with pytest.raises(ProcessLookupError):
@@ -289,7 +304,7 @@ def exchanging(monkeypatch):
             self.counts = dict.fromkeys(startup._COUNTS, 0.0)
             self._connection = ours
             asked = dataclasses.replace(self.asked, device="cpu")
-            self._serving = 0
+            self._processes = []
             self._thread = threading.Thread(target=server._serve, args=(theirs, task, asked), daemon=True)
             self._thread.start()
 

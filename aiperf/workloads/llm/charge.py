@@ -24,7 +24,7 @@ def _longest_branch(asked: SimpleNamespace) -> int:
 
 
 def _heads_read(asked: SimpleNamespace) -> int:
-    """Parameters of the heads that propose, as often as at least a pass over a tree follows them."""
+    """Parameters of the heads, times the fewest passes that can verify all new tokens."""
     if asked.speculation != "tree" or asked.draft_from != "heads" or asked.phase == "prefill":
         return 0
     shape, count = PRESETS[asked.model], levels_of(asked.draft_tokens)

@@ -18,7 +18,7 @@ _PRODUCTS = 2
 _HOLD_CYCLES = 400_000
 """How long the stream is held (about 0.2 ms) before a batch that finds it empty: all of it is queued by then."""
 _TURNS = 4
-"""Of a launch: a turn lasts longer than the controller of the device's clock needs."""
+"""Turns of a launch. Few, so that each is long enough for the GPU's clock control to settle."""
 
 
 class _Batches:
@@ -57,7 +57,7 @@ class _Batches:
 
 
 class _HostClock:
-    """What an event is on a device that the host waits for in each call."""
+    """Stands in for a CUDA event where every call returns only when it is done."""
 
     def __init__(self, *, enable_timing: bool) -> None:
         self.at = 0.0

@@ -5,6 +5,7 @@ What must not live here: what the server computes (server.py) and compiles (comp
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import secrets
@@ -62,7 +63,8 @@ class _Client:
         self.started = 0
         self.counts = dict.fromkeys(_COUNTS, 0.0)
         self._connection: socket.socket | None = None
-        self._serving = 0
+        self._processes: list[int] = []
+        """A descriptor of each serving process that nobody has waited for: a number could be another's by then."""
 
     def await_loaded(self) -> None:
         """Wait until the server has its model; it loads beside whatever its starter does meanwhile."""
@@ -82,7 +84,8 @@ class _Client:
             raise RuntimeError(
                 "the serving process ended before it was ready; its last words are in this side's stderr"
             )
-        self._serving = int.from_bytes(said[1:], sys.byteorder)
+        # It waits for a request, so its number is its own.
+        self._processes.append(os.pidfd_open(int.from_bytes(said[1:], sys.byteorder)))
         self.started += 1
 
     def ask(self, request: bytes, answer_bytes: int, *, build: int = 0) -> bytes:
@@ -104,22 +107,18 @@ class _Client:
             self._connection = None
 
     def await_end(self) -> None:
-        """Hang up and wait until the serving process has ended, with its GPU context and memory; it is killed if it
-        does not."""
+        """Hang up and wait until every serving process so far has ended, with its GPU context and memory; one that does
+        not is killed."""
         self.stop()
-        process, self._serving = self._serving, 0
-        try:
-            descriptor = os.pidfd_open(process) if process else -1
-        except ProcessLookupError:
-            return
-        if descriptor < 0:
-            return
-        try:
-            if not select.select([descriptor], [], [], _END_S)[0]:
-                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-                select.select([descriptor], [], [], _END_S)
-        finally:
-            os.close(descriptor)
+        while self._processes:
+            process = self._processes.pop()
+            try:
+                if not select.select([process], [], [], _END_S)[0]:
+                    with contextlib.suppress(ProcessLookupError):
+                        signal.pidfd_send_signal(process, signal.SIGKILL)
+                    select.select([process], [], [], _END_S)
+            finally:
+                os.close(process)
 
     def start_anew(self) -> None:
         """A new serving process, after the end of the one before."""
