@@ -227,6 +227,8 @@ def test_tokens_may_differ_only_after_a_tie():
     before["margins"][1, 4] = 1e-6
     assert not agreement.same_tokens(before, after).passed
     before["margins"][1, 3] = 1e-6
+    assert not agreement.same_tokens(before, after).passed, "a side that saw no tie chose another token"
+    after["margins"][1, 3] = 2e-6
     outcome = agreement.same_tokens(before, after)
     assert outcome.passed
     assert outcome.value == pytest.approx(0.2)

@@ -26,10 +26,11 @@ _SIXTEEN_BIT = 0.25
 def same_tokens(
     before: Mapping[str, Any], after: Mapping[str, Any], *, tie: float = _TIE, near: float = _NEAR
 ) -> Outcome:
-    """Each sequence has before's tokens and margins, up to the first token whose choice was a tie of before's two best:
-    from there on the texts are different ones. The value is the share of tokens that were not compared for that."""
-    tokens, margins = before["tokens"], before["margins"]
-    if tokens.shape != after["tokens"].shape or margins.shape != after["margins"].shape:
+    """Each sequence has before's tokens and margins, up to the first other token, whose choice must have been a tie of
+    the two best on both sides: from there on the texts are different ones. The value is the share of tokens that were
+    not compared for that."""
+    tokens, margins, own = before["tokens"], before["margins"], after["margins"]
+    if tokens.shape != after["tokens"].shape or margins.shape != own.shape:
         return Outcome(False, f"{after['tokens'].shape} tokens against before's {tokens.shape}")
     differ = tokens != after["tokens"]
     compared = np.cumsum(differ, axis=1) == 0
@@ -38,7 +39,9 @@ def same_tokens(
     # Written so that what is no number is no agreement.
     if not (margins[first] <= tie).all():
         return Outcome(False, "a token differs from before's where before's choice was clear")
-    if not (np.abs(after["margins"] - margins)[compared] <= near * (1 + np.abs(margins[compared]))).all():
+    if not (own[first] <= tie + near).all():
+        return Outcome(False, "a token differs from before's where the side's own choice was clear")
+    if not (np.abs(own - margins)[compared] <= near * (1 + np.abs(margins[compared]))).all():
         return Outcome(False, "the same tokens were chosen from different logits")
     value = float(1 - compared.mean())
     return Outcome(True, f"{100 * value:.1f} % of the tokens follow a tie", value)

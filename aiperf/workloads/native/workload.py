@@ -34,7 +34,7 @@ def _check(asked: SimpleNamespace) -> None:
     if asked.n < 1 or asked.threads < 1 or any(n < 1 for n in asked.verify_n):
         raise ValueError("n, threads and each of verify_n must be 1 or more")
     if (asked.choose == "given") == bool(asked.candidates):
-        raise ValueError("choose first or searched takes a kernel from candidates, which choose given has none of")
+        raise ValueError("choose first and searched need candidates; choose given takes none")
     if any(not values for values in asked.candidates.values()) or set(asked.candidates) & set(asked.defines):
         raise ValueError("candidates has one or more values for each of its names, none of which is in defines")
     if asked.verify_n and not asked.candidates:

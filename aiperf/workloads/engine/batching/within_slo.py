@@ -1,6 +1,6 @@
 """Collected prompts in passes as large as the limit of the time to first token allows.
 
-What must not live here: the order of the queue, pages and their books.
+What must not live here: how a pass of several prompts is computed (batched_prompts.py), the order of the queue.
 """
 
 from __future__ import annotations
