@@ -165,8 +165,8 @@ def test_a_candidate_that_does_not_compile_is_rejected_and_its_error_is_told_whe
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"choose": "first"}, "from candidates"),
-        ({"candidates": {"ROWS": [1]}}, "from candidates"),
+        ({"choose": "first"}, "need candidates"),
+        ({"candidates": {"ROWS": [1]}}, "need candidates"),
         ({"candidates": {"ROWS": []}, "choose": "first"}, "one or more values"),
         ({"candidates": {"ROWS": [1]}, "defines": {"ROWS": 2}, "choose": "first"}, "none of which is in defines"),
         ({"verify_n": [4]}, "about candidates"),
