@@ -172,13 +172,12 @@ _PROSE = ("title", "why", "book")
 
 
 def _hashes(data: dict[str, Any]) -> tuple[str, ...]:
-    """Of a file without its prose and of all of it, without its expectation first, then as it is and as it would be
-    with another: older records hold these.
+    """Of a file without its prose and of all of it, as it is and as it would be with another expectation or none.
 
     What a scenario expects is judged and not measured: a record that expected something else still is one of this file.
     """
     rest = {key: value for key, value in data.items() if key != "expect"}
-    others = [rest, data, *({**rest, "expect": verdict} for verdict in VERDICTS)]
+    others = [data, rest, *({**rest, "expect": verdict} for verdict in VERDICTS)]
     bare = [{key: value for key, value in other.items() if key not in _PROSE} for other in others]
     return tuple(dict.fromkeys(map(_hash, (*bare, *others))))
 

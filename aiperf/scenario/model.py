@@ -57,7 +57,7 @@ class Scenario:
     """The file's stem."""
     path: Path
     hash: str
-    """Of all that is measured or checked; a better title, reason, citation or expectation makes no other scenario."""
+    """Of all that is measured or judged; a better title, reason or citation makes no other scenario."""
     hashes: tuple[str, ...]
     """That, and what records of the same measurement hold that expected another verdict, or are older: those hold a
     hash of prose too, without layout, comments and which side answers a row."""

@@ -105,7 +105,7 @@ def test_prose_is_no_part_of_what_is_measured(write, good):
 
 
 @pytest.mark.parametrize(
-    "more", ["check: bitwise", "measure: {clock: wall}", "moves: {launches: down}", "tags: [mine]", "needs: {cpus: 2}"]
+    "more", ["check: bitwise", "measure: {clock: wall}", "expect: improved", "tags: [mine]", "needs: {cpus: 2}"]
 )
 def test_whatever_is_measured_or_judged_makes_another_scenario(write, good, more):
     prose = "title: A copy\nwhy: So\n"

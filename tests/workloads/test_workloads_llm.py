@@ -228,6 +228,9 @@ def test_tokens_may_differ_only_after_a_tie():
     assert not agreement.same_tokens(before, after).passed
     before["margins"][1, 3] = 1e-6
     assert not agreement.same_tokens(before, after).passed, "a side that saw no tie chose another token"
+    for wrong in (-1e-6, 3e-3, np.nan):
+        after["margins"][1, 3] = wrong
+        assert not agreement.same_tokens(before, after).passed
     after["margins"][1, 3] = 2e-6
     outcome = agreement.same_tokens(before, after)
     assert outcome.passed

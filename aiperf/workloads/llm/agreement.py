@@ -26,9 +26,8 @@ _SIXTEEN_BIT = 0.25
 def same_tokens(
     before: Mapping[str, Any], after: Mapping[str, Any], *, tie: float = _TIE, near: float = _NEAR
 ) -> Outcome:
-    """Each sequence has before's tokens and margins, up to the first other token, whose choice must have been a tie of
-    the two best on both sides: from there on the texts are different ones. The value is the share of tokens that were
-    not compared for that."""
+    """Tokens and margins of each sequence must be before's up to the first token that differs. There the two best
+    logits must tie on both sides; what follows is not compared. The value is the share of tokens that were not."""
     tokens, margins, own = before["tokens"], before["margins"], after["margins"]
     if tokens.shape != after["tokens"].shape or margins.shape != own.shape:
         return Outcome(False, f"{after['tokens'].shape} tokens against before's {tokens.shape}")
@@ -39,7 +38,7 @@ def same_tokens(
     # Written so that what is no number is no agreement.
     if not (margins[first] <= tie).all():
         return Outcome(False, "a token differs from before's where before's choice was clear")
-    if not (own[first] <= tie + near).all():
+    if not ((own[first] >= 0) & (own[first] <= tie + near)).all():
         return Outcome(False, "a token differs from before's where the side's own choice was clear")
     if not (np.abs(own - margins)[compared] <= near * (1 + np.abs(margins[compared]))).all():
         return Outcome(False, "the same tokens were chosen from different logits")
