@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from cpu_pairs import audit, run
 
+from aiperf.protocol.messages import Check
+from aiperf.worker.named_check import named_check
 from aiperf.workloads.contract import Context, SkipSide
 from aiperf.workloads.decoder.model import PRESETS
 from aiperf.workloads.llm import agreement
@@ -239,6 +241,18 @@ def test_tokens_may_differ_only_after_a_tie():
     assert not agreement.same_tokens(before, after).passed
     after["margins"][0, 0] = np.nan
     assert not agreement.same_tokens(before, after).passed
+
+
+def test_a_tie_of_the_first_token_frees_no_other_text():
+    """A session was called invalid for this: the check would have passed with spoilt outputs."""
+    rng = np.random.default_rng(1)
+    before = {"tokens": rng.integers(100, size=(1, 12)), "margins": rng.uniform(0.1, 1, (1, 12))}
+    before["margins"][:, 0] = 1e-6
+    rule, known = Check("named", name="same_tokens", bound=1.0), {"same_tokens": agreement.same_tokens}
+    found = named_check(
+        [lambda: before], [lambda: {name: array.copy() for name, array in before.items()}], rule, known, prove=True
+    )
+    assert found.passed, found.detail
 
 
 def test_tokens_that_are_not_those_of_the_logits_are_refused():
