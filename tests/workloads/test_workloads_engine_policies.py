@@ -162,6 +162,7 @@ def test_every_first_token_is_in_time_though_passes_take_longer_than_the_last_on
     assert len(passes) <= 9, "it waits nearly as long as it may"
 
 
+@pytest.mark.alone
 def test_prompts_wait_until_the_first_must_begin_to_be_in_time(sides):
     params = {**_SMALL, "batching": "within_slo", "max_batch": 8, "prefill_batch": 8, "new_tokens": [1, 1]}
     each, slo = (
