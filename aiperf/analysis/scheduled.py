@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from aiperf.analysis.outside import LEAST_CPU_S
 from aiperf.analysis.pairs import counted, done_outside, side_run, valid
 from aiperf.records import Case, Note, Pair
 
@@ -21,16 +22,26 @@ def scheduling_notes(pairs: Sequence[Pair], case: Case) -> Iterator[Note]:
     """A note on each side that in most pairs gave itself other CPUs or another priority than both sides were given,
     and another side did not."""
     used, sides = valid(pairs), [side.name for side in case.sides]
+    counts = {side: sum(_cpu_s(pair, side) for pair in used) >= LEAST_CPU_S for side in sides}
     for kind in _APART:
-        found = {side: [detail for pair in used if (detail := _told(pair, case, side, kind))] for side in sides}
+        found = {
+            side: [detail for pair in used if (detail := _told(pair, case, side, kind, counts=counts[side]))]
+            for side in sides
+        }
         apart = [side for side in sides if len(found[side]) > len(used) / 2]
         for side in apart if len(apart) < len(sides) else ():
             yield Note("scheduled_apart", {"side": side, "detail": found[side][0], **done_outside(used, side)})
 
 
-def _told(pair: Pair, case: Case, side: str, kind: str) -> str:
+def _told(pair: Pair, case: Case, side: str, kind: str, *, counts: bool) -> str:
+    """``counts``: whether the side's CPU time is enough to judge by."""
     details = [i.detail for i in pair.incidents if (i.side, i.kind) == (side, kind)]
-    return details[0] if details else _beyond(pair, case, side) if kind == "left_cpus" else ""
+    return details[0] if details else _beyond(pair, case, side) if counts and kind == "left_cpus" else ""
+
+
+def _cpu_s(pair: Pair, side: str) -> float:
+    run = side_run(pair, side)
+    return run.usage.get("user_s", 0.0) + run.usage.get("system_s", 0.0) if run else 0.0
 
 
 def _beyond(pair: Pair, case: Case, side: str) -> str:
@@ -43,7 +54,7 @@ def _beyond(pair: Pair, case: Case, side: str) -> str:
     if not steps_alone or any(each.nodes > 1 for each in case.sides):
         return ""
     step_s = sum(s.wall_s for s in timed) / sum(s.iterations for s in timed)
-    cpu_s = (run.usage.get("user_s", 0.0) + run.usage.get("system_s", 0.0)) / run.usage["iterations"]
+    cpu_s = _cpu_s(pair, side) / run.usage["iterations"]
     if cpu_s <= BEYOND * step_s * len(pair.cpus):
         return ""
     given = f"{len(pair.cpus)} CPU{'s' * (len(pair.cpus) > 1)}"

@@ -309,6 +309,15 @@ def test_cpu_time_that_is_not_of_the_timed_steps_says_nothing_of_cpus() -> None:
     assert len(doubts(lacks, make_case())) == 0
 
 
+def test_too_little_cpu_time_says_nothing_of_cpus() -> None:
+    """Turns of milliseconds are mostly re-entry, which is in the CPU time and not in the readings."""
+    short = [
+        replace(p, runs=tuple(replace(r, usage={name: value / 100 for name, value in r.usage.items()}) for r in p.runs))
+        for p in with_usage(9e-3)
+    ]
+    assert [len(doubts(pairs, make_case())) for pairs in (with_usage(9e-3), short)] == [1, 0]
+
+
 def test_a_few_pairs_another_kind_or_a_reason_take_no_win() -> None:
     explained = Coverage(fixed=(), done_outside="the driver's thread binds itself")
     for pairs in (scheduled(0, 1, 2), scheduled(*range(6), kind="affinity"), scheduled(*range(6), covered=explained)):

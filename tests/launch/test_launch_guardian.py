@@ -149,4 +149,4 @@ def test_a_family_is_the_group_the_marked_and_their_descendants() -> None:
         assert watchdog.family((), markers=(b"MARK=here",)) == watchdog.family((process.pid,))
         assert watchdog.family((), markers=(b"MARK=her",)) == set()
         assert watchdog.kill_family((process.pid,)) == 3
-        assert watchdog.family((process.pid,), markers=(b"MARK=here",)) == set()
+        assert until(lambda: watchdog.family((process.pid,), markers=(b"MARK=here",)) == set())
