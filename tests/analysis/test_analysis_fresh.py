@@ -62,8 +62,10 @@ def test_no_advantage_is_no_false_claim() -> None:
     assert found(after=(1.2e-3, 1e-3)) is None
 
 
-def test_less_than_the_clock_resolves_says_nothing() -> None:
-    assert found(before=(3e-6, 3e-6), after=(2.9e-6, 2.0e-6)) is None
+def test_a_loss_of_a_few_microseconds_says_nothing() -> None:
+    """As much as any short step loses that others ran before, on a slow machine."""
+    assert found(before=(4.3e-6, 4.2e-6), after=(4.3e-6, 3.0e-6)) is None
+    assert found(before=(4.3e-5, 4.2e-5), after=(4.3e-5, 3.0e-5))
 
 
 @pytest.mark.parametrize("few", [{"count": 1}, {"readings": 2}, {"readings": 0}])
