@@ -20,7 +20,8 @@ from aiperf.plan.cases import expand
 from aiperf.scenario.load import load_scenario
 from aiperf.workloads.shared.triton_gemm import SEARCHED
 
-pytestmark = pytest.mark.long
+# One child interprets every case: 84 s alone on two CPUs, and several times that where others use them too.
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 CHILD = Path(__file__).with_name("interpreted_kernels.py")
