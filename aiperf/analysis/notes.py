@@ -282,6 +282,11 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
     "first_run_slower": _first_run_slower,
     "first_run_files": _first_run_files,
     "prints_otherwise": _prints_otherwise,
+    "files_uncompared": lambda v: (
+        "besides what they print, the programs write to files or pipes, which is not compared "
+        f"({', '.join(f'{side}: {format_bytes(count)}' for side, count in v['bytes'].items())} a run); "
+        f"{v['way']} compares a file"
+    ),
     "work_in_outputs": lambda v: (
         f"outputs() of {v['side']} takes {format_time(v['seconds'])} longer right after a step than when called again "
         f"(other sides: {format_time(v['other_s'])}): it finishes work of the step, which is not timed"

@@ -41,7 +41,8 @@ def program_notes(pairs: Sequence[Pair], case: Case) -> tuple[Note, ...]:
         alone = bool(others) and own > _ONE_SIDED and own > _BEYOND_OTHERS * min(others)
         slower = _uneven(name, used) or _first_slower(name, used, runs[name], alone=alone)
         found.append(slower or _first_files(name, runs[name]))
-    return (*(note for note in found if note is not None), *_printed(case, runs), *_unknown(used, case, runs))
+    kept = (note for note in found if note is not None)
+    return (*kept, *_printed(case, runs), *_written(case, runs), *_unknown(used, case, runs))
 
 
 def _printed(case: Case, runs: dict[str, list[SideRun]]) -> list[Note]:
@@ -53,6 +54,18 @@ def _printed(case: Case, runs: dict[str, list[SideRun]]) -> list[Note]:
         Note("prints_otherwise", {**change, "side": name, "against": base, "strict": strict})
         for name, change in facts.items()
         if change
+    ]
+
+
+def _written(case: Case, runs: dict[str, list[SideRun]]) -> list[Note]:
+    """Programs that write files, of which none is compared."""
+    counts = {
+        name: min((run.facts.get("written_elsewhere", 0) for run in own), default=0) for name, own in runs.items()
+    }
+    if case.check.files or max(counts.values(), default=0) <= _FEW_CHARS:
+        return []
+    return [
+        Note("files_uncompared", {"bytes": counts, "way": "check: {files: FILE}" if case.path else "--same-file FILE"})
     ]
 
 

@@ -50,7 +50,12 @@ def unverified_notes(pairs: Sequence[Pair], case: Case) -> tuple[Note, ...]:
     sides = [side.name for side in case.sides]
     if sides == [side for side in sides if _returns_nothing(valid(pairs), side)]:
         found["nothing_returned", "", ()] = sides
-    if case.is_command and sides[1:] and all(_prints_nothing(valid(pairs), side) for side in sides[1:]):
+    if (
+        case.is_command
+        and not case.check.files
+        and sides[1:]
+        and all(_prints_nothing(valid(pairs), side) for side in sides[1:])
+    ):
         found["nothing_printed", case.check.reason, ()] = sides
     for side in sides:
         for code, reason, inputs in _of_side(valid(pairs), side, case.measure.metric):

@@ -110,6 +110,12 @@ _Delta = Annotated[
 ]
 _Timeout = Annotated[str, typer.Option("--timeout", help="Time limit for one run of a program; default: 10min.")]
 _SameOutput = Annotated[bool, typer.Option("--same-output", help="Require all programs to print the same bytes.")]
+_SameFile = Annotated[
+    list[str],
+    typer.Option(
+        "--same-file", metavar="FILE", help="Require all programs to write the same bytes to FILE; repeatable."
+    ),
+]
 
 
 @with_format()
@@ -127,6 +133,7 @@ def ab(
     warmup: _Warmup = 1,
     slice_: _Slice = "auto",
     same_output: _SameOutput = False,
+    same_file: _SameFile = [],  # noqa: B006
     gpus: _Gpus = 0,
     name: _Name = "",
     asked: AskedMetrics = AskedMetrics(),  # noqa: B008
@@ -146,19 +153,18 @@ def ab(
     ci_files: CiPaths = MappingProxyType({}),
 ) -> None:
     """Compare programs with the first one: wall, user and system time, and peak memory; about a minute for two."""
+    given = tuple(commands or ())
     with with_ci_errors("aiperf ab", ci_files):
         wanted = _columns(columns, cost=cost, prepared=bool(prepare))
         prices = load_prices(cost) if cost else None
         settings = make_settings(
             precision=precision, results=results, seed=seed, pin=pin, timeout=timeout, slicing=_slicing(slice_)
         )
-        given = tuple(commands or ())
         seconds = time_of("--budget", budget) if budget else _PROGRAM_SECONDS * max(2.0, len(given))
-        settings = replace(_adjusted(settings, delta, seconds, energy="energy" in wanted), strict=bool(strict))
-        settings = replace(settings, warmup_runs=warmup)
+        settings = replace(_adjusted(settings, delta, seconds, wanted), strict=bool(strict), warmup_runs=warmup)
         began = time.monotonic()
         outcome = run_ab(
-            Programs(given, env_before, env_after, shell, prepare, same_output, gpus, asked, name),
+            Programs(given, env_before, env_after, shell, prepare, same_output, same_file, gpus, asked, name),
             host=read_host(),
             settings=settings,
             progress=choose_progress(quiet=quiet),
@@ -198,10 +204,10 @@ def _about(records: Sequence[CaseRecord]) -> list[str]:
     return legend + [sentence for record in records for sentence in printed_sentences(record)]
 
 
-def _adjusted(settings: Settings, delta: str, seconds: float, *, energy: bool) -> Settings:
+def _adjusted(settings: Settings, delta: str, seconds: float, columns: Sequence[str]) -> Settings:
     settings = with_delta(settings, delta)
     precision = replace(settings.precision, case_seconds=seconds)
-    return replace(settings, precision=precision, energy_seconds=ENERGY_SECONDS if energy else 0.0)
+    return replace(settings, precision=precision, energy_seconds=ENERGY_SECONDS if "energy" in columns else 0.0)
 
 
 def _slicing(text: str) -> bool:

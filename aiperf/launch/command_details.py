@@ -17,6 +17,7 @@ from aiperf.launch.environment import pad_bytes
 from aiperf.launch.program import Program
 from aiperf.launch.slicing import SLICE_S
 from aiperf.launch.trial import IO_BYTES, CommandPlan, Trial
+from aiperf.launch.written import WrittenFile
 from aiperf.plan.refs import commit_facts
 from aiperf.records import EnergyReading, Incident, Sample, Side, SideRun
 from aiperf.units import format_time
@@ -44,6 +45,8 @@ class Run:
     """Metric -> what this run gave of it besides its times, unit of the metric."""
     gpu: dict[str, Any] = field(default_factory=dict)
     """What its processes did on GPUs besides those values; empty where it was not asked for."""
+    files: tuple[WrittenFile, ...] = ()
+    """What it wrote into the files that are compared."""
 
     @property
     def held_s(self) -> float:
@@ -100,6 +103,7 @@ def side_run(
             "counted_by": "cgroup" if all(run.child.grouped for run in runs) else "wait4",
             **_trial_facts(side, plan),
             **({"prints": "nothing"} if silent else {}),
+            **({"written_elsewhere": min(run.child.printed.elsewhere for run in runs)} if compared else {}),
             **commit_facts(side),
             **({"gpu": runs[0].gpu} if runs[0].gpu else {}),
         },
@@ -130,6 +134,7 @@ def _trial_facts(side: Side, plan: CommandPlan) -> dict[str, Any]:
         **({"first_run": {**own_s, "from_disk": first.io_bytes > IO_BYTES, **_chars([first])}} if first else {}),
         **({"slice_s": SLICE_S} if plan.sliced else {}),
         **({"prints": plan.prints[side.name]} if side.name in plan.prints else {}),
+        **({"written_elsewhere": plan.elsewhere[side.name]} if side.name in plan.elsewhere else {}),
         **({"prints_otherwise": asdict(plan.changes[side.name])} if side.name in plan.changes else {}),
         **({"shim": shim.shim, "program": shim.argv[0]} if shim and shim.shim else {}),
     }

@@ -261,7 +261,8 @@ class LaunchedProgram:
         fields = {
             "status": os.waitstatus_to_exitcode(status), "left": left, "group": int(bool(grouped)),
             "ran": ran, "got": got, "put": put, "waited": queued, "queued": queued + sum(self._queued.values()),
-            "size": self.out.size, "out": self.out.kept, "tail": len(self.out.tail), "err": len(self.err.tail),
+            "kept": int(self.order.kept >= 0), "size": self.out.size, "said": self.err.size,
+            "out": self.out.kept, "tail": len(self.out.tail), "err": len(self.err.tail),
         }  # fmt: skip
         return " ".join(f"{name}={value}" for name, value in (*fields.items(), *counted))
 

@@ -1,6 +1,7 @@
-"""Compares what programs print: every run that counts with one of the base side's that chance picks, or two by two.
+"""Compares what programs print and write: every run that counts with one of the base side's that chance picks, or two
+by two.
 
-What must not live here: running programs, and reading numbers from what they printed.
+What must not live here: running programs, reading numbers from what they printed, and reading files (written.py).
 """
 
 from __future__ import annotations
@@ -12,19 +13,33 @@ from aiperf.launch.command_details import Run
 from aiperf.launch.program import ProgramOutput
 from aiperf.launch.program_output import PrintedChange, PrintedRelation, first_change
 from aiperf.records import Case, CheckResult
+from aiperf.units import format_bytes
 
 KEPT = 16 << 20
 """Bytes of a run's output that are compared, from its beginning; of more than that the length is."""
 
 
 def compare_printed(case: Case, runs: Mapping[str, Sequence[Run]]) -> tuple[CheckResult, ...]:
-    """The check of every side that is held against the first, or the one that says that nothing is compared."""
+    """The check of every side that is held against the first, or the one that says that nothing is compared; none where
+    only files are."""
+    if case.check.kind != "bitwise" and case.check.files:
+        return ()
     if case.check.kind != "bitwise":
         return (CheckResult(True, "exit status 0 on all sides; this check does not compare output", kind="none"),)
     base, *others = (side.name for side in case.sides)
     model = secrets.choice(runs[base])
     own = next((run for run in runs[base] if _differs(run, model)), None)
     return tuple(_check(other, runs[other], base, model, own) for other in others)
+
+
+def compare_written(case: Case, runs: Mapping[str, Sequence[Run]]) -> tuple[CheckResult, ...]:
+    """The check of every side that is held against the first; none where no files are asked for."""
+    if not case.check.files:
+        return ()
+    base, *others = (side.name for side in case.sides)
+    model = secrets.choice(runs[base])
+    own = _wrong_file(runs[base], model)
+    return tuple(_check_files(case, other, runs[other], model, own) for other in others)
 
 
 def printed_relations(sides: Sequence[str], runs: Mapping[str, Sequence[ProgramOutput]]) -> dict[str, PrintedRelation]:
@@ -74,3 +89,25 @@ def _check(other: str, runs: Sequence[Run], base: str, model: Run, own: Run | No
 
 def _differs(run: Run, model: Run) -> bool:
     return run.child.printed != model.child.printed
+
+
+def _check_files(case: Case, other: str, runs: Sequence[Run], model: Run, own: str) -> CheckResult:
+    names = ", ".join(case.check.files)
+    compared = f"{names} of {other} with {model.side}, bitwise, {len(runs)} runs"
+    wrong = own or _wrong_file(runs, model)
+    return CheckResult(not wrong, compared, wrong, kind="files", sides=(other,))
+
+
+def _wrong_file(runs: Sequence[Run], model: Run) -> str:
+    """The first thing that is wrong with what these runs wrote; empty where nothing is."""
+    for run in runs:
+        for mine, its in zip(run.files, model.files, strict=True):
+            if mine.fault:
+                return f"{run.side}, run {run.index}: {mine.name} {mine.fault}"
+            if not its.fault and mine != its:
+                sizes = "their bytes differ" if mine.size == its.size else (
+                    f"it has {format_bytes(mine.size)}, and {format_bytes(its.size)} there"
+                )  # fmt: skip
+                where = f"run {model.index} of {model.side}"
+                return f"{run.side}, run {run.index}: {mine.name} is not what {where} wrote: {sizes}"
+    return ""

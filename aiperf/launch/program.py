@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import TracebackType
@@ -50,6 +50,8 @@ class ProgramOutput:
     """Its last 64 KiB."""
     size: int
     """Bytes of all of it."""
+    elsewhere: int = field(default=0, compare=False)
+    """Bytes that its processes wrote to files and pipes besides standard output and error; 0 where that is unknown."""
 
     @property
     def text(self) -> bytes:
@@ -292,7 +294,9 @@ class Program(GroupLeader):
     def _close(self) -> None:
         words = dict(word.split("=", 1) for word in self._launcher.line().split()[1:])
         tail, head = (self._launcher.data(int(words[name])) for name in ("tail", "out"))
-        self.printed = ProgramOutput(head, tail, int(words["size"]))
+        size = int(words["size"])
+        elsewhere = int(words["put"]) - size - int(words["said"]) if words["kept"] == "1" else 0
+        self.printed = ProgramOutput(head, tail, size, max(0, elsewhere))
         self.stderr = self._launcher.data(int(words["err"]))
         self.stragglers = int(words["left"]) if self._sent is None else 0
         self.ran_s, self.queued_s = int(words["ran"]) / 1e9, int(words["waited"]) / 1e9

@@ -94,22 +94,27 @@ class CommandPlan:
     """Side -> where it prints something else than the first one."""
     prints: Mapping[str, PrintedRelation] = field(default_factory=dict)
     """Side -> how what it prints relates to what the first one prints."""
+    elsewhere: Mapping[str, int] = field(default_factory=dict)
+    """Side -> bytes that a run writes besides what it prints."""
 
 
-def choose(trials: Sequence[Trial], *, settings: Settings, memory: int) -> CommandPlan:
+def choose(trials: Sequence[Trial], *, settings: Settings, memory: int, files: Sequence[str] = ()) -> CommandPlan:
     """Choose how pairs of these programs are run: about ``side_seconds`` of each side, sliced where that is safe.
 
-    ``memory``: bytes that this host can give, of which programs that live together may take half.
+    ``memory``: bytes that this host can give, of which programs that live together may take half. ``files``: what
+    each of them has to write.
     """
     typical = math.exp(sum(math.log(max(t.wall_s, 1e-4)) for t in trials) / len(trials))
     runs = max(1, min(_MOST_RUNS, round(settings.precision.side_seconds / typical)))
-    sliced, reason = _sliced(trials, settings, memory)
+    sliced, reason = _sliced(trials, settings, memory, files)
     return CommandPlan(sliced, reason, runs, any(t.busy > _BUSY_MOST for t in trials), tuple(trials))
 
 
-def _sliced(trials: Sequence[Trial], settings: Settings, memory: int) -> tuple[bool, str]:
+def _sliced(trials: Sequence[Trial], settings: Settings, memory: int, files: Sequence[str]) -> tuple[bool, str]:
     if settings.slice == "off":
         return False, "slicing is off"
+    if files:
+        return False, f"all sides write {', '.join(files)}, which is compared after each run"
     obstacles = [t.obstacle for t in trials if t.obstacle]
     if obstacles:
         return False, "; ".join(obstacles)

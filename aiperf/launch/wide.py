@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 
 from aiperf.protocol.checking import RTOL
 from aiperf.protocol.claims import UnannouncedAnswer
-from aiperf.protocol.messages import Check, WideReply
+from aiperf.protocol.measuring import Check
+from aiperf.protocol.messages import WideReply
 
 _MOVED = 4.0
 """Times what moved inputs change in the base side's answer, that two honest answers may lie apart: both round in every

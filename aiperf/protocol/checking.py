@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aiperf.protocol.claims import AuditClaims, OutputChange, Piece
-from aiperf.protocol.messages import Check, SideRequest, WorkerReply, WorkerRequest
+from aiperf.protocol.measuring import Check
+from aiperf.protocol.messages import SideRequest, WorkerReply, WorkerRequest
 
 RTOL = {
     "float64": 1e-9,

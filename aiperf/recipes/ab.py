@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import count as count_from
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 from aiperf.analysis.metrics import DEFAULT_METRIC
 from aiperf.errors import Fault, UserError, invalid_value, usage
@@ -75,6 +75,8 @@ class Programs:
     """What a shell runs before each run: one line for all, or one for each command."""
     same_output: bool = False
     """Whether all must print the same bytes."""
+    same_files: Sequence[str] = ()
+    """Files into which all must write the same bytes."""
     gpus: int = 0
     """GPUs that each uses."""
     asked: AskedMetrics = AskedMetrics()
@@ -135,6 +137,9 @@ def command_case(programs: Programs, host: HostFacts) -> Case:
     metrics = _metrics(programs.asked, faults)
     sides = _sides(programs, metrics, faults)
     gpus = _gpus(programs, host, faults)
+    for file in programs.same_files:
+        if not file or "\0" in file or Path(file).is_dir():
+            faults.append(Fault("--same-file", f'"{file}" is not a file.', "Name a file that each program writes."))
     primary = _primary(programs.asked, metrics, faults)
     if programs.name and not _CASE_NAME.fullmatch(programs.name):
         hint = "Use at most 60 letters, digits and . _ -, e.g. sort-vs-gsort."
@@ -155,7 +160,7 @@ def command_case(programs: Programs, host: HostFacts) -> Case:
         alternatives=True,
         needs=Needs(gpus=gpus),
         measure=Measure(clock="gpu" if programs.asked.clock == "gpu" else "wall", metric=primary),
-        check=Check("bitwise") if programs.same_output else Check("none"),
+        check=Check("bitwise" if programs.same_output else "none", files=tuple(programs.same_files)),
     )
 
 

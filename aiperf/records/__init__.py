@@ -5,7 +5,7 @@ Times are seconds, sizes bytes, ratios plain numbers; None means "not measured",
 """
 
 from aiperf.protocol.claims import OutputChange
-from aiperf.protocol.messages import (
+from aiperf.protocol.measuring import (
     Cache,
     Check,
     Clock,

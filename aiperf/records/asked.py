@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from aiperf.protocol.messages import Check, Measure, PrimaryMetric
+from aiperf.protocol.measuring import Check, Measure, PrimaryMetric
 from aiperf.records.concluded import Better
 
 

@@ -19,13 +19,23 @@ FailureKind = Literal[
 """metric: a program ended well, and a number that was asked of it is missing or cannot be compared."""
 
 CheckKind = Literal[
-    "outputs", "wide_inputs", "varied_inputs", "own_outputs", "left_out", "work", "harness", "printed", "load", "none"
+    "outputs",
+    "wide_inputs",
+    "varied_inputs",
+    "own_outputs",
+    "left_out",
+    "work",
+    "harness",
+    "printed",
+    "files",
+    "load",
+    "none",
 ]
 """outputs: of two sides, held against each other; wide_inputs: those of a step on inputs far from the usual ones;
 varied_inputs: of one on inputs varied that no audit redraws;
 own_outputs: one side's by themselves; left_out: whether each of several steps in a row wrote them; work: what a step
-delivers; harness: whether a side left the functions that measure it alone; printed: standard output of programs; load:
-whether a side was loaded as it was to be; none: nothing was compared."""
+delivers; harness: whether a side left the functions that measure it alone; printed: standard output of programs; files:
+those that programs write; load: whether a side was loaded as it was to be; none: nothing was compared."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from aiperf.records import CaseRecord, SideRun
+from aiperf.records import CaseRecord, CheckKind, SideRun
 from aiperf.report.numbers import clean
 
 _COUNTED = {
@@ -27,14 +27,31 @@ _PRINTS = {
 
 
 def printed_sentences(record: CaseRecord) -> list[str]:
-    """Say whether the programs of a case print the same; empty for other cases, and for records that do not hold it."""
+    """Say whether the programs of a case print and write the same; empty for other cases, and for records that do not
+    hold it."""
     if not record.case.is_command or not record.pairs:
         return []
+    return [*_printed(record), *_written(record)]
+
+
+def _same(record: CaseRecord, kind: CheckKind) -> list[str]:
+    """Sides that no pair found to differ from the first one by checks of a kind."""
+    checks = [check for pair in record.pairs for check in pair.checks if check.kind == kind]
+    wrong = {side for check in checks if not check.passed for side in check.sides}
+    return [side.name for side in record.case.sides[1:] if side.name not in wrong]
+
+
+def _written(record: CaseRecord) -> list[str]:
+    names, base = clean(", ".join(record.case.check.files)), record.case.sides[0].name
+    how = f"wrote the same into {names} in every run that was compared"
+    return [f"Files: {base} and {side} {how}." for side in _same(record, "files")] if names else []
+
+
+def _printed(record: CaseRecord) -> list[str]:
     base, *others = (side.name for side in record.case.sides)
     if record.case.check.kind == "bitwise":
-        wrong = {side for pair in record.pairs for c in pair.checks if not c.passed for side in c.sides}
-        same = [side for side in others if side not in wrong]
-        return [f"Output: {base} and {side} printed the same in every run that was compared." for side in same]
+        how = "printed the same in every run that was compared"
+        return [f"Output: {base} and {side} {how}." for side in _same(record, "printed")]
     facts = {run.side: str(run.facts.get("prints")) for pair in record.pairs for run in pair.runs}
     said = [_PRINTS[facts[side]].format(base=base, side=side) for side in others if facts.get(side, "") in _PRINTS]
     seen = " of untimed runs" if any(facts.get(side) in _PRINTS and facts[side] != "unseen" for side in others) else ""

@@ -164,7 +164,7 @@ def _check(file: ScenarioFile) -> Check:
     if "check" not in file.model_fields_set:
         return Check("none") if file.before.command else Check()
     stated: dict[str, Any] = {k: getattr(file.check, k) for k in file.check.model_fields_set}
-    return Check(**{**stated, "kind": check_kind(stated)})
+    return Check(**{**stated, "kind": check_kind(stated), "files": tuple(file.check.files)})
 
 
 _PROSE = ("title", "why", "book")

@@ -205,8 +205,8 @@ def _check(document: Document, parts: Outline) -> Iterator[Fault]:
         check = {"kind": check}
     if not isinstance(check, dict):
         return
-    kind = check_kind(check)
-    if kind == "none" and not check.get("reason"):
+    kind, files = check_kind(check), check.get("files")
+    if kind == "none" and not check.get("reason") and not files:
         hint = "Write check: {kind: none, reason: why the outputs cannot be compared}."
         yield document.fault(("check",), "check: none needs a reason.", hint)
     if kind == "named" and not check.get("name"):
@@ -216,15 +216,21 @@ def _check(document: Document, parts: Outline) -> Iterator[Fault]:
         if key in check and key not in fitting:
             what = f"check.{key} does not apply to a {kind} check."
             yield document.fault(("check", key), what, "Write {rtol: …, atol: …} or {name: …, bound: …}.", key=True)
-    if parts.is_command and kind != "none":
-        hint = "Leave check out; let the program itself fail when its output is wrong."
-        yield document.fault(("check",), "check: the outputs of commands are not compared.", hint, key=True)
+    if parts.is_command and kind not in ("none", "bitwise"):
+        what = "check: only standard output and files of commands are compared, and bit for bit."
+        hint = "Write bitwise for standard output, {files: out.bin} for a file, or leave check out."
+        yield document.fault(("check",), what, hint, key=True)
+    if files and not parts.is_command:
+        what = "check.files: only what commands write into files is compared."
+        yield document.fault(("check", "files"), what, "Give what a function computes as its outputs.", key=True)
 
 
 def check_kind(check: dict[str, Any]) -> Any:
     """The kind that a check block states, or that its keys imply."""
     if "kind" in check:
         return check["kind"]
+    if "files" in check:
+        return "none"
     return "named" if "name" in check or "bound" in check else "tolerance"
 
 

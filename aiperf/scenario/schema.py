@@ -148,7 +148,7 @@ PrintedMetrics = Annotated[
     ),
 ]
 AxisValues = Annotated[list[Any], Field(min_length=1)]
-SideNames = Annotated[
+Names = Annotated[
     list[Text],
     Field(min_length=1),
     BeforeValidator(_names),
@@ -289,6 +289,9 @@ class CheckFile(_Strict):
     """Largest value of the named check's quality metric that still passes."""
     reason: Text = ""
     """Why the sides differ by design."""
+    files: Names = []
+    """Commands: files that each run writes, which must have the same bytes on all sides; relative to this file's
+    folder."""
 
 
 class CitationFile(_Strict):
@@ -296,7 +299,7 @@ class CitationFile(_Strict):
 
     row: Text
     """The row, as chNN/name or app/name."""
-    side: SideNames = []
+    side: Names = []
     """The side that is the row's after, or several if the book means the best of them; default: the last side."""
     against: Text = ""
     """The side that is the row's before, which must come right before side; default: the first side."""
@@ -346,7 +349,7 @@ class ScenarioFile(_Strict):
     metrics: PrintedMetrics = {}
     """Numbers that the programs of both sides print: name -> pattern of the line, with one group for the number, or
     {pattern or json, unit, better}."""
-    range: Annotated[SideNames, Field(description="NVTX ranges in the programs whose time is measured, too.")] = []
+    range: Annotated[Names, Field(description="NVTX ranges in the programs whose time is measured, too.")] = []
     axes: dict[Text, AxisValues] = {}
     """Parameter -> values to sweep; NAME.ENTRY sweeps one entry of a mapping."""
     gpu: dict[str, Any] = {}

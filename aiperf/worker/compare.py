@@ -12,7 +12,7 @@ from typing import Any
 
 from aiperf.protocol.checking import RTOL, CompareReply
 from aiperf.protocol.claims import AuditedOutput, OutputChange
-from aiperf.protocol.messages import Check
+from aiperf.protocol.measuring import Check
 from aiperf.worker import raw
 from aiperf.worker.closeness import within
 from aiperf.worker.octets import Found, Handed, is_as_shown, left_unwritten, same_bytes, seen_bytes, worst_seen

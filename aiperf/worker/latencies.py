@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import get_args
 
-from aiperf.protocol.messages import LatencySeries
+from aiperf.protocol.measuring import LatencySeries
 from aiperf.workloads.contract import Workload
 
 _PLAIN = "latency"

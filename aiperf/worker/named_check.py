@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.protocol.checking import CompareReply, ShownSide
-from aiperf.protocol.messages import Check
+from aiperf.protocol.measuring import Check
 from aiperf.worker import raw
 from aiperf.worker.output_exchange import read_pieces
 from aiperf.workloads.contract import Outcome

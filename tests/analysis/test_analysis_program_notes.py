@@ -9,7 +9,7 @@ import pytest
 
 from aiperf.analysis.notes import note_sentence
 from aiperf.analysis.program_notes import program_notes
-from aiperf.records import Case, Note, Pair, Sample, Side, SideRun
+from aiperf.records import Case, Check, Note, Pair, Sample, Side, SideRun
 
 CASE = Case("pair", "pair", "", "", (Side("before", command=("a",)), Side("after", command=("b",))))
 STEADY = [0.10, 0.11, 0.09, 0.10]
@@ -97,6 +97,20 @@ def test_a_first_run_of_one_side_only_needs_to_stand_out_less() -> None:
     assert noted(0.16, 0.10) == ["before"]
     assert noted(0.16, 0.15) == []
     assert noted(0.13, 0.10) == []
+
+
+def test_programs_that_write_more_than_they_print_are_told_unless_their_files_are_compared() -> None:
+    writes = pairs_of(STEADY, facts={"written_elsewhere": 448})
+    (note,) = program_notes(writes, CASE)
+    assert note == Note("files_uncompared", {"bytes": {"before": 448, "after": 0}, "way": "--same-file FILE"})
+    assert note_sentence(note) == (
+        "besides what they print, the programs write to files or pipes, which is not compared (before: 448 B, "
+        "after: 0 B a run); --same-file FILE compares a file"
+    )
+    (note,) = program_notes(writes, replace(CASE, path="x.yaml"))
+    assert note.values["way"] == "check: {files: FILE}"
+    assert program_notes(writes, replace(CASE, check=Check("none", files=("out",)))) == ()
+    assert codes(pairs_of(STEADY, facts={"written_elsewhere": 64})) == []
 
 
 def test_programs_that_give_the_gpu_unequal_work_are_named() -> None:

@@ -9,7 +9,7 @@ from aiperf.analysis.notes import note_sentence
 from aiperf.analysis.outside import phase_notes
 from aiperf.analysis.recompute import against_sides, conclude, recompute
 from aiperf.analysis.unverified import DOUBTS, doubted, doubts, refused, tolerance_notes, unexplained, unverified_notes
-from aiperf.protocol.messages import Check
+from aiperf.protocol.measuring import Check
 from aiperf.records import CaseRecord, CheckResult, Coverage, Incident, Latencies, Note, Pair, PhaseTime, Side
 
 SIDES = ("before", "after")

@@ -59,6 +59,8 @@ class Entry:
     preload: bool = False
     """Whether the cheating side runs under the library of clock.c."""
     gpus: int = 0
+    file: str = ""
+    """Of programs: what each run writes into their folder and the pair compares; empty compares no file."""
     fast: bool = False
     """Whether it stands for its class in the project's own tests."""
 

@@ -33,8 +33,8 @@ TRUST_NOTES = frozenset({
     "audit_time", "fresh_inputs", "hidden_time", "work_in_outputs", "time_outside", "first_elsewhere", "cpu_time_same",
     "stragglers", "uneven_runs", "first_run_slower", "unequal_gpu_work", "inputs_undeclared", "inputs_fixed",
     "outputs_unpoisoned", "latencies_reported", "doubted", "unverified", "prints_otherwise", "nothing_returned",
-    "nothing_printed", "memory_forgotten", "memory_elsewhere", "tolerance_used", "batches_only", "scheduled_apart",
-    "outputs_unmoved", "values_reported", "first_run_files", "inputs_unnamed", "inputs_unused",
+    "nothing_printed", "files_uncompared", "memory_forgotten", "memory_elsewhere", "tolerance_used", "batches_only",
+    "scheduled_apart", "outputs_unmoved", "values_reported", "first_run_files", "inputs_unnamed", "inputs_unused",
 })  # fmt: skip
 """Codes of notes that do; every code of aiperf is in one of the two sets, which a test holds."""
 PLAIN_INCIDENTS = frozenset({

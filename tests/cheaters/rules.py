@@ -101,7 +101,7 @@ def _undeclared(pair: Pair, side: str) -> Pair:
 
 
 def _wrong(pair: Pair, side: str) -> Pair:
-    compared = ("outputs", "printed")
+    compared = ("outputs", "printed", "files")
     checks = [replace(c, passed=False, sides=(side,)) if c.kind in compared else c for c in pair.checks]
     return replace(pair, checks=tuple(checks))
 

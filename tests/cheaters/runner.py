@@ -146,8 +146,9 @@ def _arguments(entries: Sequence[Entry], folder: Path, library: Path | None) -> 
     """What aiperf is asked to do."""
     if not entries[0].is_program:
         return ["run", *(str(write(entry, folder, library)) for entry in entries), "--no-peaks"]
-    before, after = commands(entries[0], folder / "state-of-programs")
-    return ["ab", before, after, "--same-output"]
+    state, file = folder / "state-of-programs", entries[0].file
+    before, after = commands(entries[0], state)
+    return ["ab", before, after, "--same-output", *(["--same-file", str(state / file)] if file else [])]
 
 
 def _options(arguments: Sequence[str], folder: Path, seed: int, how: How) -> list[str]:

@@ -78,6 +78,8 @@ PROGRAMS = (
     _p("stealth-rewrites", "keeps its answer, writes it anew in every run and idles for 75 % of the honest time",
        "stealth_rewrites", intent="purpose"),
     _p("to-file", "writes zeros into a file that nobody compares", "zeros_to_file", "solves_to_file"),
+    _p("to-named-file", "writes zeros into a file that is compared", "zeros_to_file", "solves_to_file",
+       twin="honest-to-file", file="result"),
 )  # fmt: skip
 
 
@@ -105,6 +107,7 @@ TWINS = (
           measure={"isolation": "in_process"}),
     _twin("finds-runner", "clock", "goes through all objects of its process", "shared:clock", "looks",
           {"cheat": "none"}),
+    _twin("to-file", "programs", "writes its result into a file", "", "solves_to_file", file="result"),
     _twin("rate", "metrics", "reports its own rate", "shared:served", {"cheat": False}, metric="rate"),
 )  # fmt: skip
 

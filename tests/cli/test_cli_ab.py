@@ -320,6 +320,22 @@ def test_programs_that_print_different_things_are_said_to_and_refused_where_that
     assert user.types("ab", "echo sum 10", "echo sum 11", "--same-output", *fast).code == 5
 
 
+def test_programs_that_write_different_files_are_refused_where_the_file_is_named(user) -> None:
+    fast = ("--precision", "fast.yaml", "-q")
+    longs = [f"sh -c 'printf %0100d {number} > out'" for number in (1, 2)]
+    done = user.types("ab", *longs, *fast)
+    assert done.code == 0, done.err
+    shown = " ".join(user.types("show", "latest").out.split())
+    assert "which is not compared (before: 100 B, after: 100 B a run); --same-file FILE compares a file" in shown
+    done = user.types("ab", *longs, "--same-file", "out", *fast)
+    assert (done.code, "wrong output: out of after with before" in " ".join(done.out.split())) == (5, True)
+    done = user.types("ab", longs[0], "sh -c 'printf %0100d 1 >  out'", "--same-file", "out", *fast)
+    assert done.code == 0, done.err
+    assert "Files: before and after wrote the same into out in every run that was compared." in done.out
+    done = user.types("ab", *longs, "--same-file", ".", "--same-file", "", *fast)
+    assert (done.code, done.err.count("is not a file.")) == (2, 2)
+
+
 def test_output_is_not_looked_at_where_that_would_take_long(user) -> None:
     slow = ("sh -c 'sleep 0.01; echo 1'", "sh -c 'sleep 0.01; echo 2'")
     assert user.types("ab", *slow, "--precision", "fast.yaml", "--budget", "0.1s", "-q").code == 0

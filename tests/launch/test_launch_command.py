@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 import pytest
 
-from aiperf.launch import command
+from aiperf.launch import one_run
 from aiperf.launch.command import measure_command_pair, plan_commands
 from aiperf.launch.command_details import impossible
 from aiperf.launch.guardian import Guardian
@@ -249,6 +249,38 @@ def test_two_that_print_nothing_pass_the_comparison_and_are_said_to_print_nothin
     assert [run.facts["prints"] for run in silent.runs] == ["nothing", "nothing"]
 
 
+def test_files_are_compared_when_asked_and_their_programs_are_never_sliced(tmp_path: Path) -> None:
+    write = "import sys; open(sys.argv[1], 'w').write(sys.argv[2]); print('done')"
+    words = {text: (sys.executable, "-S", "-c", write, str(tmp_path / "out"), text) for text in ("one", "two")}
+
+    def pair_of(before: str, after: str, **check: Any) -> Pair:
+        pair = measure(replace(case(words[before], words[after]), check=Check(**check)), None)
+        assert isinstance(pair, Pair)
+        return pair
+
+    files = (str(tmp_path / "out"),)
+    same, other = pair_of("one", "one", kind="none", files=files), pair_of("one", "two", kind="none", files=files)
+    both = pair_of("one", "two", kind="bitwise", files=files)
+    assert [(check.kind, check.passed) for check in same.checks] == [("files", True)]
+    assert [(check.kind, check.passed) for check in other.checks] == [("files", False)]
+    assert [(check.kind, check.passed) for check in both.checks] == [("printed", True), ("files", False)]
+    assert [(run.facts["sliced"], "which is compared" in run.facts["why"]) for run in same.runs] == [(False, True)] * 2
+    assert [run.facts["written_elsewhere"] for run in (*same.runs, *both.runs)] == [3] * 4
+
+
+def test_a_run_that_finds_the_file_of_the_run_before_and_writes_none_is_wrong_output(tmp_path: Path) -> None:
+    write = "import sys; open(sys.argv[1], 'w').write('one')"
+    out = tmp_path / "out"
+    out.write_text("one")
+    writes = (sys.executable, "-S", "-c", write, str(out))
+    idle = replace(case(writes, ("true",)), check=Check("none", files=(str(out),)))
+    pair = measure(idle, QUEUED)
+    assert isinstance(pair, Pair)
+    assert not pair.checks[0].passed
+    assert "after, run 0: " in pair.checks[0].detail
+    assert "this run did not write it" in pair.checks[0].detail
+
+
 @pytest.mark.parametrize("wrong", [0, 1], ids=["first", "second"])
 @pytest.mark.parametrize("side", ["before", "after"])
 def test_one_run_of_many_that_prints_something_else_is_wrong_output(tmp_path: Path, side: str, wrong: int) -> None:
@@ -376,7 +408,7 @@ def test_ending_aiperf_in_the_middle_of_a_pair_leaves_no_program(tmp_path: Path,
 
 @pytest.mark.alone
 def test_the_last_line_with_a_number_is_handed_on_while_a_program_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "_LISTEN_S", 0.0)
+    monkeypatch.setattr(one_run, "_LISTEN_S", 0.0)
     text = "import time; print('rate 1', flush=True); time.sleep(.2); print('rate 2', flush=True); time.sleep(.2)"
     speaking = (sys.executable, "-S", "-c", text)
     rate = (ProgramMetric("rate", better="higher", pattern="rate ([0-9]+)"),)

@@ -17,15 +17,8 @@ from patience import PATIENCE_S, until
 from aiperf.launch.environment import side_environment
 from aiperf.launch.gang import Gang, GangPlan, LaunchFailed, LaunchSkipped
 from aiperf.launch.guardian import Guardian
-from aiperf.protocol.messages import (
-    Check,
-    FirstIterationRequest,
-    LoadRequest,
-    Measure,
-    SetUpRequest,
-    SummaryRequest,
-    WorkloadCall,
-)
+from aiperf.protocol.measuring import Check, Measure
+from aiperf.protocol.messages import FirstIterationRequest, LoadRequest, SetUpRequest, SummaryRequest, WorkloadCall
 from aiperf.records import Failure
 
 SIDES = Path(__file__).with_name("launch_sides.py")

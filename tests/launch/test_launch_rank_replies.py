@@ -13,7 +13,8 @@ from aiperf.launch.rank_replies import (
     unequal,
 )
 from aiperf.protocol.claims import AuditedOutput, UnannouncedAnswer, VariedAnswer
-from aiperf.protocol.messages import Check, SummaryReply, WideReply
+from aiperf.protocol.measuring import Check
+from aiperf.protocol.messages import SummaryReply, WideReply
 from aiperf.records import Case, Coverage, PhaseTime, Side, SideRun
 
 

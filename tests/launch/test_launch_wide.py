@@ -6,7 +6,8 @@ import pytest
 
 from aiperf.launch.wide import unannounced_fault, varied_fault, wide_fault
 from aiperf.protocol.claims import AuditedOutput, UnannouncedAnswer, VariedAnswer
-from aiperf.protocol.messages import Check, WideReply
+from aiperf.protocol.measuring import Check
+from aiperf.protocol.messages import WideReply
 
 TOLERANCE = Check("tolerance")
 WANT = tuple(float(i) for i in range(1, 1001))

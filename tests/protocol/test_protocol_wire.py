@@ -9,13 +9,12 @@ import torch
 
 from aiperf.protocol.checking import CompareReply, CompareRequest, HandOverRequest, NamedCheckRequest, ShownSide
 from aiperf.protocol.claims import AuditClaims, AuditedOutput, OutputChange, Piece
+from aiperf.protocol.measuring import Check, Measure
 from aiperf.protocol.messages import (
     AuditReply,
-    Check,
     CloseRequest,
     FailureReply,
     LoadRequest,
-    Measure,
     Message,
     SetUpRequest,
     SummaryReply,

@@ -276,19 +276,24 @@ def test_an_axis_of_one_entry_minds_only_sides_that_state_this_entry(faults, wri
     ]
 
 
-def test_a_command_takes_no_parameter_no_workload_and_no_check(faults):
+def test_a_command_takes_no_parameter_no_workload_and_no_check_of_numbers(faults):
     text = (
-        "title: t\nwhy: w\nworkload: a.b\nparams: {n: 1}\naxes: {m: [1], env.A: [1, 2]}\ncheck: bitwise\n"
+        "title: t\nwhy: w\nworkload: a.b\nparams: {n: 1}\naxes: {m: [1], env.A: [1, 2]}\ncheck: {rtol: 1e-3}\n"
         "before: {command: ls -l}\nafter: {command: [ls], x: 1}\nmeasure: {clock: device}\n"
     )
     assert [line.split(": ", 1)[1].split(". ")[0] for line in faults(text)] == [
         "workload is not used: every side is a command",
         "params.n: a command takes no parameters",
         "axes.m: a command takes no parameters",
-        "check: the outputs of commands are not compared",
+        "check: only standard output and files of commands are compared, and bit for bit",
         "after.x: a command takes no parameters",
         "measure.clock: a command is timed from start to exit, by wall time",
     ]
+
+
+def test_only_commands_have_files_that_are_compared(faults, good):
+    (line,) = faults(good + "check: {files: out.bin}\n")
+    assert "check.files: only what commands write into files is compared." in line
 
 
 def test_sides_in_one_process_cannot_differ_in_what_starts_it(faults, good):

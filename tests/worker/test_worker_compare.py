@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from aiperf.protocol.claims import AuditClaims, AuditedOutput, OutputChange, Piece
-from aiperf.protocol.messages import Check
+from aiperf.protocol.measuring import Check
 from aiperf.worker import arrays
 from aiperf.worker.compare import compare
 from aiperf.worker.octets import Handed

@@ -20,9 +20,9 @@ from aiperf.protocol.checking import (
     TakeRequest,
 )
 from aiperf.protocol.claims import Piece
+from aiperf.protocol.measuring import Check
 from aiperf.protocol.messages import (
     AuditRequest,
-    Check,
     CloseRequest,
     FailureReply,
     FirstIterationRequest,

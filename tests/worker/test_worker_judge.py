@@ -6,7 +6,8 @@ from worker_made import set_up_request
 
 from aiperf.protocol.checking import CompareRequest, ForgetRequest, TakeRequest
 from aiperf.protocol.claims import AuditClaims, AuditedOutput, Piece
-from aiperf.protocol.messages import Check, CloseRequest, FailureReply, WorkerReply
+from aiperf.protocol.measuring import Check
+from aiperf.protocol.messages import CloseRequest, FailureReply, WorkerReply
 from aiperf.worker import arrays, judge, output_exchange
 from aiperf.worker.audit import Snapshot
 from aiperf.worker.judge import Judge

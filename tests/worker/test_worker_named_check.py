@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from aiperf.protocol.messages import Check
+from aiperf.protocol.measuring import Check
 from aiperf.worker.named_check import named_check
 from aiperf.workloads.contract import Outcome
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from worker_made import set_up_request
 
+from aiperf.protocol.measuring import Check
 from aiperf.protocol.messages import (
     AuditReply,
     AuditRequest,
-    Check,
     FirstIterationRequest,
     FreshRequest,
     RehearsalRequest,

@@ -17,13 +17,8 @@ from typing import Any
 import pytest
 from patience import PATIENCE_S
 
-from aiperf.protocol.messages import (
-    Check,
-    Measure,
-    SetUpRequest,
-    WarmUpReply,
-    WorkloadCall,
-)
+from aiperf.protocol.measuring import Check, Measure
+from aiperf.protocol.messages import SetUpRequest, WarmUpReply, WorkloadCall
 from aiperf.protocol.standalone import StandaloneReport, StandaloneSpec
 from aiperf.protocol.wire import decode, encode
 from aiperf.worker import ranges, standalone

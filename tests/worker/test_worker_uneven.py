@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from aiperf.launch.wide import wide_fault
-from aiperf.protocol.messages import Check
+from aiperf.protocol.measuring import Check
 from aiperf.worker.audit import Auditor
 from aiperf.workloads.contract import Work, Workload
 

@@ -6,7 +6,8 @@ import torch
 
 from aiperf.launch.wide import varied_fault
 from aiperf.protocol.claims import VariedAnswer
-from aiperf.protocol.messages import Check, WideReply
+from aiperf.protocol.measuring import Check
+from aiperf.protocol.messages import WideReply
 from aiperf.worker.audit import Auditor
 from aiperf.workloads.contract import Work, Workload
 

@@ -6,7 +6,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from aiperf.protocol.messages import Check, Measure, SetUpRequest, WorkerReply, WorkloadCall
+from aiperf.protocol.measuring import Check, Measure
+from aiperf.protocol.messages import SetUpRequest, WorkerReply, WorkloadCall
 from aiperf.worker import raw
 from aiperf.worker.audit import Snapshot
 from aiperf.worker.dispatch import Worker

@@ -7,7 +7,7 @@ import pytest
 from cpu_pairs import PAIRS, Pair, audit, differences, finish, run, set_up, snapshot
 
 from aiperf.launch.wide import wide_fault
-from aiperf.protocol.messages import Check
+from aiperf.protocol.measuring import Check
 from aiperf.worker import arrays
 from aiperf.worker.audit import Auditor
 

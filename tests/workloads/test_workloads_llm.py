@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from cpu_pairs import audit, run
 
-from aiperf.protocol.messages import Check
+from aiperf.protocol.measuring import Check
 from aiperf.worker.named_check import named_check
 from aiperf.workloads.contract import Context, SkipSide
 from aiperf.workloads.decoder.model import PRESETS
