@@ -63,6 +63,7 @@ def false_rate(tau, *, told, sessions=4000):
 
 
 @pytest.mark.parametrize("tau", [0.0, 0.003, 0.006])
+@pytest.mark.long
 def test_the_interval_of_a_change_covers_as_it_says_when_the_noise_between_sessions_is_in_it(tau):
     assert false_rate(tau, told=tau) == pytest.approx(0.05, abs=0.012)
 

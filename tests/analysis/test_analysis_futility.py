@@ -22,6 +22,7 @@ def word(pairs):
     return conclude(make_case(), pairs, **SETTINGS)[0].verdict.word
 
 
+@pytest.mark.long
 def test_the_chance_is_how_often_a_verdict_comes_indeed():
     """Of sessions whose true ratios lie anywhere, the share that decides at 24 pairs is the mean chance said at 8."""
     rng = seeded(4)

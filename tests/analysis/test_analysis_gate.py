@@ -457,6 +457,7 @@ def test_five_per_cent_more_work_is_found():
     assert failures >= 57
 
 
+@pytest.mark.long
 def test_a_loss_at_the_threshold_itself_rarely_fails():
     _, failures = gated(seeded(4), count=100, mu=-math.log(1.02), sd=0.01, tau=0.0)
     assert failures <= 3

@@ -53,6 +53,7 @@ def test_the_partition_is_the_best_of_every_number_of_changes_that_ruptures_find
         assert list(partition(list(values), [1.0] * count, penalty=penalty)) == best
 
 
+@pytest.mark.long
 def test_the_partition_is_never_worse_than_the_pruned_search_of_ruptures():
     rng = np.random.default_rng(8)
     same = 0

@@ -76,6 +76,7 @@ def test_a_little_hidden_by_the_clock_of_a_gpu_says_nothing():
     assert found(on_gpu, turn=12e-3, before=0.9e-3, after=1.6e-3, base_s=1.07e-3) == []
 
 
+@pytest.mark.long
 def test_a_host_that_takes_its_cpus_away_hides_time_of_honest_sides_in_no_more_than_one_of_fifty_cases():
     """As a virtual machine in want of CPUs does: the end of a turn is answered late, by another time in each pair."""
     draw, flagged = random.Random(5), 0

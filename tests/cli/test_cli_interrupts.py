@@ -87,6 +87,7 @@ def test_programs_die_with_the_comparison_that_started_them(marked) -> None:
     assert until(lambda: not processes_with(marked.env["TEST_MARK"]))
 
 
+@pytest.mark.long
 def test_an_interrupted_calibration_says_so_and_keeps_nothing_half_done(marked) -> None:
     marked.scenario("tiny")
     marked.env["AIPERF_STATE"] = str(marked.folder / "state")

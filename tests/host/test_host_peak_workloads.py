@@ -157,6 +157,7 @@ def test_gpu_workloads_without_a_gpu_skip_with_the_reason(context):
             function(context)
 
 
+@pytest.mark.long
 def test_a_gloo_all_reduce_takes_the_maximum_and_charges_bus_bytes():
     import torch.distributed as dist
 

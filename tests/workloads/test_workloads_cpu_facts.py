@@ -34,6 +34,7 @@ def test_huge_pages_that_are_switched_off_skip_the_side(tmp_path, monkeypatch):
         host.task(Context(), work="touch", bytes=1 << 20, pages="thp")
 
 
+@pytest.mark.long
 def test_matmul_workers_say_how_many_threads_they_have_one_that_died_is_an_error_and_close_ends_the_others():
     others = _children()
     workload = host.task(Context(), work="matmul", n=16, units=2, threads_each="3")

@@ -207,6 +207,7 @@ def test_a_gpu_that_does_not_get_ready_leaves_no_process(monkeypatch: pytest.Mon
     assert [child.returncode for child in started] == [0, 0]
 
 
+@pytest.mark.long
 def test_a_process_that_is_never_told_to_begin_does_not_ask_for_its_gpu() -> None:
     program = Path(_gpu_worker.__file__)
     told = (99, 1, 0, 2, 16, 1, 99, 3, "infer")  # neither that descriptor nor that GPU is there

@@ -160,6 +160,7 @@ def test_every_engine_of_a_grammar_produces_the_same_tokens_and_no_grammar_other
     assert walked.facts["grammar_states"] == other.facts["grammar_states"] > 10
 
 
+@pytest.mark.long
 def test_tokens_leave_early_as_often_as_asked_and_the_fewer_the_more_often_the_choice_stays():
     shared = {"feed": "forced", "new_tokens": 48, "acceptance": 0.6}
     before = audit(_side(**shared), seed=3)

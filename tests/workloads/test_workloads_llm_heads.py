@@ -51,6 +51,7 @@ def test_heads_choose_what_greedy_decoding_chooses_in_fewer_passes(nodes):
         assert found["accepted_tokens"] >= 10, "heads are right of prompts that they were not fitted to"
 
 
+@pytest.mark.long
 def test_a_tree_whose_rows_see_other_branches_is_noticed(monkeypatch):
     before, after = _side(), _side(speculation="tree")
     right = trees.branches
@@ -58,6 +59,7 @@ def test_a_tree_whose_rows_see_other_branches_is_noticed(monkeypatch):
     assert not agreement.same_tokens(audit(before, seed=11), audit(after, seed=11)).passed
 
 
+@pytest.mark.long
 def test_a_tree_whose_first_rows_are_taken_for_the_accepted_ones_is_noticed(monkeypatch):
     before, after = _side(), _side(speculation="tree")
     accepted = trees._accepted
@@ -107,6 +109,7 @@ def test_what_heads_cannot_do_is_named(params, named):
         _side(**params)
 
 
+@pytest.mark.long
 def test_passes_are_charged_by_the_longest_branch_and_the_heads_weights_with_them():
     plain, tree = _side(draft_tokens=6), _side(draft_tokens=6, speculation="tree")
     shape, new = PRESETS[_SHARED.get("model", "tiny")], _SHARED["new_tokens"]

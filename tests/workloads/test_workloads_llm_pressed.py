@@ -98,6 +98,7 @@ def test_a_side_under_pressure_takes_less_and_chooses_as_before_up_to_there():
     assert eight.work.bytes > fewer.work.bytes
 
 
+@pytest.mark.long
 def test_the_shipped_side_under_pressure_keeps_its_budget_with_the_copies_that_growing_makes():
     shipped = yaml.safe_load((scenario_folder() / "cpu" / "kv-8-bits-vs-fewer-under-pressure.yaml").read_text())
     side = llm.generate(Context(seed=3), **shipped["params"], **shipped["after"])

@@ -56,6 +56,7 @@ def _processes(client):
     ]
 
 
+@pytest.mark.long
 def test_every_serving_process_has_ended_before_the_next_one_is_timed(tmp_path):
     made = startup.request(Context(seed=3, scratch=tmp_path), process="new", **_SMALL)
     client = made.close.__self__
