@@ -76,9 +76,7 @@ def test_a_sweep_or_a_ladder_is_answered_by_the_sides_that_the_row_means() -> No
     api = [cited["fixed-block-vs-occupancy-api", row].sides for name, row in cited if name.startswith("fixed-block-vs")]
     assert api == [("suggested",)] * 3
     assert cited["experts-serial-vs-streams", "ch13/moe-experts-serial-vs-streams"].sides == ("streams",)
-    assert cited["dataloader-0-vs-n-workers", "ch13/dataloader-workers-sweep"].sides == (
-        "1-worker", "2-workers", "4-workers",
-    )  # fmt: skip
+    assert cited["dataloader-0-vs-n-workers", "ch13/dataloader-workers-sweep"].sides == ("2-workers", "4-workers")
 
 
 def test_the_rows_that_must_have_a_scenario_are_core_or_useful_and_can_run() -> None:
