@@ -283,9 +283,8 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
     "first_run_files": _first_run_files,
     "prints_otherwise": _prints_otherwise,
     "files_uncompared": lambda v: (
-        "besides what they print, the programs write to files or pipes, which is not compared "
-        f"({', '.join(f'{side}: {format_bytes(count)}' for side, count in v['bytes'].items())} a run); "
-        f"{v['way']} compares a file"
+        f"besides what is printed, {' and '.join(f'{side} writes {format_bytes(n)}' for side, n in v['bytes'].items())}"
+        f" a run, to files or to pipes between its processes; files are compared only with {v['way']}"
     ),
     "work_in_outputs": lambda v: (
         f"outputs() of {v['side']} takes {format_time(v['seconds'])} longer right after a step than when called again "

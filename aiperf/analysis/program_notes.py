@@ -59,14 +59,12 @@ def _printed(case: Case, runs: dict[str, list[SideRun]]) -> list[Note]:
 
 def _written(case: Case, runs: dict[str, list[SideRun]]) -> list[Note]:
     """Programs that write files, of which none is compared."""
-    counts = {
-        name: min((run.facts.get("written_elsewhere", 0) for run in own), default=0) for name, own in runs.items()
-    }
-    if case.check.files or max(counts.values(), default=0) <= _FEW_CHARS:
+    least = {name: min((run.facts.get("written_elsewhere", 0) for run in own), default=0) for name, own in runs.items()}
+    counts = {name: count for name, count in least.items() if count > _FEW_CHARS}
+    if case.check.files or case.check.reason or not counts:
         return []
-    return [
-        Note("files_uncompared", {"bytes": counts, "way": "check: {files: FILE}" if case.path else "--same-file FILE"})
-    ]
+    way = "check: {files: FILE}" if case.path else "--same-file FILE"
+    return [Note("files_uncompared", {"bytes": counts, "way": way})]
 
 
 def _sliced(runs: dict[str, list[SideRun]]) -> Note | None:

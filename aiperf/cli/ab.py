@@ -113,7 +113,9 @@ _SameOutput = Annotated[bool, typer.Option("--same-output", help="Require all pr
 _SameFile = Annotated[
     list[str],
     typer.Option(
-        "--same-file", metavar="FILE", help="Require all programs to write the same bytes to FILE; repeatable."
+        "--same-file",
+        metavar="FILE",
+        help="Require each run to create FILE, with the same bytes for all programs; repeatable.",
     ),
 ]
 

@@ -38,6 +38,7 @@ from aiperf.launch.program_values import failed, hung
 from aiperf.launch.shims import resolve
 from aiperf.launch.slicing import off_the_cores, run_sliced
 from aiperf.launch.trial import IO_BYTES, CommandPlan, Trial, choose
+from aiperf.launch.written import AskedFiles
 from aiperf.records import Case, EnergyReading, Failure, Pair, Side
 from aiperf.settings import Settings
 
@@ -62,6 +63,10 @@ def plan_commands(
     A side that read from disk runs once more, because its reading may only have filled the cache.
     Raises KeyboardInterrupt when cancelled, LaunchSkipped where this host cannot look into programs as the case asks.
     """
+    for side in case.sides:
+        if found := AskedFiles(case, side).existing():
+            what = f"{', '.join(found)} existed before the first run, and every run has to create it: remove it"
+            return Failure(side.name, "start", "error", what)
     resolved = {side.name: resolve(side) for side in case.sides}
     try:
         with PairScene.open(

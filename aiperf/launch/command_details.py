@@ -14,6 +14,7 @@ from typing import Any
 from aiperf.launch.child import Ended
 from aiperf.launch.command_energy import held_back
 from aiperf.launch.environment import pad_bytes
+from aiperf.launch.injection import wants_ranges
 from aiperf.launch.program import Program
 from aiperf.launch.slicing import SLICE_S
 from aiperf.launch.trial import IO_BYTES, CommandPlan, Trial
@@ -77,6 +78,8 @@ def side_run(
     side: Side, runs: Sequence[Run], plan: CommandPlan, seed: int, energy: EnergyReading | None, *, compared: bool
 ) -> SideRun:
     """What a side reported besides its samples; ``compared``: what its runs printed was kept."""
+    # What injected libraries record is not the program's.
+    own = not (runs[0].gpu or wants_ranges(side))
     silent = compared and not any(run.child.printed.size for run in runs)
     held_s = sum(run.held_s for run in runs) if plan.sliced else 0.0
     peaks = [run.ended.peak_bytes for run in runs if run.ended.peak_bytes is not None]
@@ -103,7 +106,7 @@ def side_run(
             "counted_by": "cgroup" if all(run.child.grouped for run in runs) else "wait4",
             **_trial_facts(side, plan),
             **({"prints": "nothing"} if silent else {}),
-            **({"written_elsewhere": min(run.child.printed.elsewhere for run in runs)} if compared else {}),
+            **({"written_elsewhere": min(run.child.printed.elsewhere for run in runs)} if compared and own else {}),
             **commit_facts(side),
             **({"gpu": runs[0].gpu} if runs[0].gpu else {}),
         },

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from aiperf.errors import system_words
 from aiperf.host import proc
 from aiperf.launch.child import Ended, StartError
 from aiperf.launch.command_details import Run, run_seed
@@ -65,9 +66,12 @@ class PairScene:
     @classmethod
     @contextmanager
     def open(cls, case: Case, guardian: Guardian | None, **shared: Any) -> Iterator[PairScene]:
-        """The scene with a process for each side that starts its programs; they end with it, as its folder does."""
+        """The scene with a process for each side that starts its programs; they end with it, and its folder and the
+        files that the programs had to write go."""
         with ExitStack() as stack:
             folder = stack.enter_context(Scratch(guardian, "command"))
+            for side in case.sides:
+                stack.callback(_remove, case, side)
             try:
                 launchers = {side.name: stack.enter_context(Launcher(guardian)) for side in case.sides}
             except (StartError, LauncherLost) as error:
@@ -78,7 +82,7 @@ class PairScene:
         """Start run ``index`` of a side."""
         found = self.resolved.get(side.name) or ResolvedCommand(side.command)
         env = found.environment(program_environment(side.env, seed=run_seed(self.seed, phase, index)))
-        if phase != "energy":
+        if phase not in ("energy", OUTPUT):
             env |= injected_variables(self.case, side, self.records(side, index, phase), env=env)
         try:
             return self.launchers[side.name].start(
@@ -127,8 +131,8 @@ class ProgramFailed(Exception):
 
 def run_alone(side: Side, scene: PairScene, index: int, *, phase: str = "measure", seen: LookedAt | None = None) -> Run:
     """Run a side's program once with nothing of ours beside it."""
+    _remove(scene.case, side)
     scene.prepare(side, index)
-    asked = AskedFiles(scene.case, Path(side.folder) if side.folder else None)
     scene.mark(side.name if phase == "measure" else f"{phase} of {side.name}")
     listener = _Listener(scene, side)
     with scene.start(side, index, phase=phase) as child, kept_launcher(side.name, phase):
@@ -141,12 +145,23 @@ def run_alone(side: Side, scene: PairScene, index: int, *, phase: str = "measure
     judge(scene, phase, side.name, child, ended)
     wall_s = ended.ended - child.started
     run = Run(side.name, index, child, ended, wall_s, ended.queued_s, total_s=wall_s)
+    if phase == OUTPUT:
+        return run
     try:
         run.values, run.gpu = given_values(scene.case, side, child, records=scene.records(side, index, phase))
     except NoValue as error:
         raise ProgramFailed(unknown_value(error, side.name, phase, child)) from error
-    run.files = asked.read() if phase == "measure" else ()
+    run.files = AskedFiles(scene.case, side).read() if phase == "measure" else ()
     return run
+
+
+def _remove(case: Case, side: Side) -> None:
+    """Remove the files that a side's programs have to write: what one run has written must not count for the next."""
+    try:
+        AskedFiles(case, side).remove()
+    except OSError as error:
+        what = f"a file that each run has to write cannot be removed: {system_words(error)}"
+        raise ProgramFailed(Failure(side.name, "prepare", "error", what)) from error
 
 
 class _Listener:

@@ -22,10 +22,12 @@ KEPT = 16 << 20
 def compare_printed(case: Case, runs: Mapping[str, Sequence[Run]]) -> tuple[CheckResult, ...]:
     """The check of every side that is held against the first, or the one that says that nothing is compared; none where
     only files are."""
-    if case.check.kind != "bitwise" and case.check.files:
-        return ()
     if case.check.kind != "bitwise":
-        return (CheckResult(True, "exit status 0 on all sides; this check does not compare output", kind="none"),)
+        return (
+            ()
+            if case.check.files
+            else (CheckResult(True, "exit status 0 on all sides; this check does not compare output", kind="none"),)
+        )
     base, *others = (side.name for side in case.sides)
     model = secrets.choice(runs[base])
     own = next((run for run in runs[base] if _differs(run, model)), None)
@@ -105,9 +107,7 @@ def _wrong_file(runs: Sequence[Run], model: Run) -> str:
             if mine.fault:
                 return f"{run.side}, run {run.index}: {mine.name} {mine.fault}"
             if not its.fault and mine != its:
-                sizes = "their bytes differ" if mine.size == its.size else (
-                    f"it has {format_bytes(mine.size)}, and {format_bytes(its.size)} there"
-                )  # fmt: skip
-                where = f"run {model.index} of {model.side}"
-                return f"{run.side}, run {run.index}: {mine.name} is not what {where} wrote: {sizes}"
+                sizes = f"{format_bytes(mine.size)} instead of {format_bytes(its.size)}"
+                how = sizes if mine.size != its.size else f"other bytes in a file of {format_bytes(mine.size)}"
+                return f"{run.side}, run {run.index}: {mine.name} differs from run {model.index} of {model.side}: {how}"
     return ""

@@ -114,7 +114,10 @@ def _sliced(trials: Sequence[Trial], settings: Settings, memory: int, files: Seq
     if settings.slice == "off":
         return False, "slicing is off"
     if files:
-        return False, f"all sides write {', '.join(files)}, which is compared after each run"
+        return (
+            False,
+            f"all sides write {', '.join(files)}, which {'is' if len(files) == 1 else 'are'} compared after each run",
+        )
     obstacles = [t.obstacle for t in trials if t.obstacle]
     if obstacles:
         return False, "; ".join(obstacles)

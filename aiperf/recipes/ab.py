@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import count as count_from
-from pathlib import Path, PurePath
+from pathlib import PurePath
 
 from aiperf.analysis.metrics import DEFAULT_METRIC
 from aiperf.errors import Fault, UserError, invalid_value, usage
@@ -23,7 +23,7 @@ from aiperf.plan.plan import Plan
 from aiperf.recipes.run import Opening, RunOutcome, run_plan
 from aiperf.records import Case, Check, Invocation, Measure, Needs, ProgramMetric, Side
 from aiperf.report.live import Progress
-from aiperf.scenario.command import words_of
+from aiperf.scenario.command import files_fault, words_of
 from aiperf.scenario.program_metrics import (
     COMMAND_METRICS,
     DEFAULT_GPU_METRIC,
@@ -137,9 +137,11 @@ def command_case(programs: Programs, host: HostFacts) -> Case:
     metrics = _metrics(programs.asked, faults)
     sides = _sides(programs, metrics, faults)
     gpus = _gpus(programs, host, faults)
-    for file in programs.same_files:
-        if not file or "\0" in file or Path(file).is_dir():
-            faults.append(Fault("--same-file", f'"{file}" is not a file.', "Name a file that each program writes."))
+    if fault := files_fault(programs.same_files):
+        faults.append(Fault("--same-file", fault, "Name a file that each program creates."))
+    for file in (file for file in programs.same_files if not fault and os.path.lexists(file)):
+        hint = "Each run must create it, and aiperf removes it between runs: remove it, or name another."
+        faults.append(Fault("--same-file", f"{file} exists already.", hint))
     primary = _primary(programs.asked, metrics, faults)
     if programs.name and not _CASE_NAME.fullmatch(programs.name):
         hint = "Use at most 60 letters, digits and . _ -, e.g. sort-vs-gsort."

@@ -43,7 +43,7 @@ def _same(record: CaseRecord, kind: CheckKind) -> list[str]:
 
 def _written(record: CaseRecord) -> list[str]:
     names, base = clean(", ".join(record.case.check.files)), record.case.sides[0].name
-    how = f"wrote the same into {names} in every run that was compared"
+    how = f"wrote the same bytes to {names} in every run that was compared"
     return [f"Files: {base} and {side} {how}." for side in _same(record, "files")] if names else []
 
 

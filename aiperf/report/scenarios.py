@@ -175,8 +175,9 @@ def check_sentence(check: Check) -> str:
         atol = "the same times the root mean square" if check.atol is None else f"{check.atol:g}"
         said = f"Floats must agree within a relative tolerance ({rtol}) and an absolute one ({atol}), all else exactly."
     if check.files:
-        named = f"What each run writes into {', '.join(check.files)} must be equal bit for bit."
-        said = named if check.kind == "none" and not check.reason else f"{said} {named}"
+        named = f"What each run writes to {', '.join(check.files)} must be equal bit for bit."
+        printed = f"What the programs print is not compared: {check.reason}" if check.reason else ""
+        said = f"{named} {said if check.kind == 'bitwise' else printed}".rstrip()
     reference = " Both sides are also compared with the float64 reference of before." if check.reference else ""
     return said + reference + reason
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from aiperf.errors import usage
 from aiperf.records import Check
-from aiperf.scenario.rules import check_kind
+from aiperf.scenario.check_rules import check_kind
 from aiperf.scenario.schema import CheckFile
 
 _HINT = 'Write "tolerance", "bitwise", {"rtol": 1e-3, "atol": 0.0} or {"kind": "none", "reason": "why"}.'
@@ -27,6 +27,8 @@ def check_of(check: str | Mapping[str, Any]) -> Check:
         first = error.errors(include_url=False)[0]
         raise usage(f"check={check!r}: {'.'.join(map(str, first['loc']))}: {first['msg']}.", _HINT) from None
     kind = check_kind(given)
+    if file.files:
+        raise usage(f"check={check!r}: files applies only to commands.", _HINT)
     if kind == "named" or file.reference or (kind == "none" and not file.reason):
         raise usage(f"check={check!r} is not a check of plain functions.", _HINT)
     return Check(**{**given, "kind": kind})

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 
 from aiperf.units import InvalidValue
 
@@ -55,6 +56,18 @@ def shell_syntax(text: str) -> str:
             quote = sign
         elif sign in _OPERATORS or _REPLACED.match(text, place) or (sign in _AT_A_WORD and _begins(text, place)):
             return sign
+    return ""
+
+
+def files_fault(names: Sequence[str]) -> str:
+    """What is wrong with names of files that programs have to write, as a sentence; empty where nothing is."""
+    for place, name in enumerate(names):
+        if not name or "\0" in name or "\n" in name or name.endswith(("/", ".", "..")):
+            return f"{name!r} is not a valid file name."
+        if name.startswith("~"):
+            return f"{name!r} begins with ~, which is not expanded here."
+        if name in names[:place]:
+            return f"{name} is named twice."
     return ""
 
 

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from aiperf.errors import Fault, UserError
 from aiperf.records import Check, Measure, Needs
+from aiperf.scenario.check_rules import check_kind
 from aiperf.scenario.citations import citations
 from aiperf.scenario.document import Document, KeyPath
 from aiperf.scenario.expectations import expectations
@@ -24,7 +25,7 @@ from aiperf.scenario.model import Layer, Scenario, SideSpec
 from aiperf.scenario.outline import Outline, outline
 from aiperf.scenario.parameters import Resolved, parameter_faults, resolve_all
 from aiperf.scenario.program_metrics import DEFAULT_GPU_METRIC, side_metrics
-from aiperf.scenario.rules import check_kind, rule_faults
+from aiperf.scenario.rules import rule_faults
 from aiperf.scenario.schema import RESERVED, VERDICTS, ScenarioFile, SharedFile, SideFile
 from aiperf.scenario.short_forms import read_scenario
 from aiperf.scenario.translate import schema_faults

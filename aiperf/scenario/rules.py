@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from aiperf.errors import Fault
+from aiperf.scenario.check_rules import check_faults
 from aiperf.scenario.citations import Citation, citation, named_points
 from aiperf.scenario.document import Document, KeyPath
 from aiperf.scenario.expectations import Expectation, expectation
@@ -36,7 +37,7 @@ def rule_faults(document: Document, parts: Outline) -> list[Fault]:
         _axes,
         _gpu,
         _case_count,
-        _check,
+        check_faults,
         _measure,
         _same,
         _book,
@@ -197,41 +198,6 @@ def _case_count(document: Document, parts: Outline) -> Iterator[Fault]:
             what = f"{name} gives {math.prod(sizes):,} cases; the limit is {MAX_CASES:,}."
             yield document.fault((name,), what, "Sweep fewer values, or split the scenario.", key=True)
             return
-
-
-def _check(document: Document, parts: Outline) -> Iterator[Fault]:
-    check = document.data.get("check")
-    if isinstance(check, str):
-        check = {"kind": check}
-    if not isinstance(check, dict):
-        return
-    kind, files = check_kind(check), check.get("files")
-    if kind == "none" and not check.get("reason") and not files:
-        hint = "Write check: {kind: none, reason: why the outputs cannot be compared}."
-        yield document.fault(("check",), "check: none needs a reason.", hint)
-    if kind == "named" and not check.get("name"):
-        yield document.fault(("check",), "check: a named check needs its name.", "Write {name: …, bound: …}.")
-    fitting = {"tolerance": {"rtol", "atol"}, "named": {"name", "bound"}}.get(str(kind), set())
-    for key in ("rtol", "atol", "name", "bound"):
-        if key in check and key not in fitting:
-            what = f"check.{key} does not apply to a {kind} check."
-            yield document.fault(("check", key), what, "Write {rtol: …, atol: …} or {name: …, bound: …}.", key=True)
-    if parts.is_command and kind not in ("none", "bitwise"):
-        what = "check: only standard output and files of commands are compared, and bit for bit."
-        hint = "Write bitwise for standard output, {files: out.bin} for a file, or leave check out."
-        yield document.fault(("check",), what, hint, key=True)
-    if files and not parts.is_command:
-        what = "check.files: only what commands write into files is compared."
-        yield document.fault(("check", "files"), what, "Give what a function computes as its outputs.", key=True)
-
-
-def check_kind(check: dict[str, Any]) -> Any:
-    """The kind that a check block states, or that its keys imply."""
-    if "kind" in check:
-        return check["kind"]
-    if "files" in check:
-        return "none"
-    return "named" if "name" in check or "bound" in check else "tolerance"
 
 
 def _measure(document: Document, parts: Outline) -> Iterator[Fault]:

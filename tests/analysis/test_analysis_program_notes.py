@@ -102,14 +102,15 @@ def test_a_first_run_of_one_side_only_needs_to_stand_out_less() -> None:
 def test_programs_that_write_more_than_they_print_are_told_unless_their_files_are_compared() -> None:
     writes = pairs_of(STEADY, facts={"written_elsewhere": 448})
     (note,) = program_notes(writes, CASE)
-    assert note == Note("files_uncompared", {"bytes": {"before": 448, "after": 0}, "way": "--same-file FILE"})
+    assert note == Note("files_uncompared", {"bytes": {"before": 448}, "way": "--same-file FILE"})
     assert note_sentence(note) == (
-        "besides what they print, the programs write to files or pipes, which is not compared (before: 448 B, "
-        "after: 0 B a run); --same-file FILE compares a file"
+        "besides what is printed, before writes 448 B a run, to files or to pipes between its processes; files are "
+        "compared only with --same-file FILE"
     )
     (note,) = program_notes(writes, replace(CASE, path="x.yaml"))
     assert note.values["way"] == "check: {files: FILE}"
     assert program_notes(writes, replace(CASE, check=Check("none", files=("out",)))) == ()
+    assert program_notes(writes, replace(CASE, check=Check("none", reason="it prints times"))) == ()
     assert codes(pairs_of(STEADY, facts={"written_elsewhere": 64})) == []
 
 

@@ -7,6 +7,7 @@ import io
 import json
 import shlex
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -200,6 +201,17 @@ def test_programs_of_a_scenario_start_in_its_folder_and_are_prepared_there_befor
     assert "before is prepared before each run by sh -c 'echo x >> made'" in user.types("show", "latest").out
 
 
+def test_programs_of_a_scenario_create_the_files_that_are_compared_in_its_folder(user) -> None:
+    sides = "before: {command: sh -c 'printf one > out'}\nafter: {command: sh -c 'printf NUMBER >  out'}\n"
+    for number, code in (("one", 0), ("two", 5)):
+        user.write("pairs/own.yaml", f"{sides}check: {{files: out}}\n".replace("NUMBER", number))
+        assert user.runs("pairs/own.yaml").code == code
+    shown = " ".join(user.types("show", "latest").out.split())
+    assert "out of after with before, bitwise" in shown
+    assert "What each run writes to out must be equal bit for bit." in user.types("show", "pairs/own.yaml").out
+    assert not (user.folder / "pairs" / "out").exists()
+
+
 def test_a_preparation_that_fails_is_a_failed_case(user) -> None:
     done = user.types("ab", "true", "true", "--prepare", "", "--prepare", "echo no >&2; exit 3", "-q")
     assert done.code == 5
@@ -326,14 +338,31 @@ def test_programs_that_write_different_files_are_refused_where_the_file_is_named
     done = user.types("ab", *longs, *fast)
     assert done.code == 0, done.err
     shown = " ".join(user.types("show", "latest").out.split())
-    assert "which is not compared (before: 100 B, after: 100 B a run); --same-file FILE compares a file" in shown
+    assert "before writes 100 B and after writes 100 B a run, to files or to pipes between its processes" in shown
+    (user.folder / "out").unlink()
     done = user.types("ab", *longs, "--same-file", "out", *fast)
     assert (done.code, "wrong output: out of after with before" in " ".join(done.out.split())) == (5, True)
     done = user.types("ab", longs[0], "sh -c 'printf %0100d 1 >  out'", "--same-file", "out", *fast)
     assert done.code == 0, done.err
-    assert "Files: before and after wrote the same into out in every run that was compared." in done.out
-    done = user.types("ab", *longs, "--same-file", ".", "--same-file", "", *fast)
-    assert (done.code, done.err.count("is not a file.")) == (2, 2)
+    assert "Files: before and after wrote the same bytes to out in every run that was compared." in done.out
+    assert not (user.folder / "out").exists()
+
+
+def test_names_of_files_that_cannot_be_created_are_refused(here) -> None:
+    mine = Path("mine")
+    mine.write_text("kept")
+    for names, told in (
+        (["."], "'.' is not a valid file name."),
+        ([""], "'' is not a valid file name."),
+        (["~/out"], "'~/out' begins with ~, which is not expanded here."),
+        (["out", "out"], "out is named twice."),
+        (["mine"], "mine exists already. Each run must create it"),
+        (["/dev/null"], "/dev/null exists already."),
+        (["a" * 300], ""),
+    ):
+        done = here("ab", "true", "true", *(word for name in names for word in ("--same-file", name)), "-q")
+        assert (done.code, told in " ".join(done.err.split())) == (2 if told else 5, True), names
+    assert mine.read_text() == "kept"
 
 
 def test_output_is_not_looked_at_where_that_would_take_long(user) -> None:

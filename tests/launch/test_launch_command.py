@@ -50,8 +50,8 @@ def case(
 def measure(pair: Case, plan: CommandPlan | None, *, settings: Settings = QUICK, **more: Any) -> Pair | Failure:
     with Guardian() as guardian:
         return measure_command_pair(
-            pair, index=0, order=("after", "before"), seed=1, settings=settings, cpus=CPU, guardian=guardian, plan=plan,
-            **more,
+            pair, index=0, order=[side.name for side in reversed(pair.sides)], seed=1, settings=settings, cpus=CPU,
+            guardian=guardian, plan=plan, **more,
         )  # fmt: skip
 
 
@@ -268,17 +268,58 @@ def test_files_are_compared_when_asked_and_their_programs_are_never_sliced(tmp_p
     assert [run.facts["written_elsewhere"] for run in (*same.runs, *both.runs)] == [3] * 4
 
 
-def test_a_run_that_finds_the_file_of_the_run_before_and_writes_none_is_wrong_output(tmp_path: Path) -> None:
-    write = "import sys; open(sys.argv[1], 'w').write('one')"
+@pytest.mark.parametrize("idle", ["true", "touch {out}", "printf e | dd of={out} bs=1 seek=2 conv=notrunc"])
+@pytest.mark.parametrize("cheater", ["before", "after"])
+def test_what_one_run_has_written_does_not_count_for_another(tmp_path: Path, cheater: str, idle: str) -> None:
     out = tmp_path / "out"
-    out.write_text("one")
-    writes = (sys.executable, "-S", "-c", write, str(out))
-    idle = replace(case(writes, ("true",)), check=Check("none", files=(str(out),)))
-    pair = measure(idle, QUEUED)
+    works = ("sh", "-c", f"printf one > {out}")
+    idles = ("sh", "-c", idle.format(out=out))
+    sides = (works, idles) if cheater == "after" else (idles, works)
+    pair = measure(replace(case(*sides), check=Check("none", files=(str(out),))), None)
     assert isinstance(pair, Pair)
     assert not pair.checks[0].passed
-    assert "after, run 0: " in pair.checks[0].detail
-    assert "this run did not write it" in pair.checks[0].detail
+    assert f"{cheater}, run 0: " in pair.checks[0].detail or cheater == "before"
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import sys; f = open(sys.argv[1], 'a'); f.write('one')",
+        "import os, sys; os.path.exists(sys.argv[1]) and sys.exit('there'); open(sys.argv[1], 'w').write('one')",
+    ],
+    ids=["appends", "fails where it is there"],
+)
+def test_each_run_begins_without_the_file(tmp_path: Path, text: str) -> None:
+    writes = (sys.executable, "-S", "-c", text, str(tmp_path / "out"))
+    pair = measure(replace(case(writes, writes), check=Check("none", files=(str(tmp_path / "out"),))), None)
+    assert isinstance(pair, Pair)
+    assert pair.checks[0].passed
+
+
+def test_a_file_of_the_user_is_not_removed(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("mine")
+    found = measure(replace(case(("true",), ("true",)), check=Check("none", files=(str(tmp_path / "out"),))), None)
+    assert isinstance(found, Failure)
+    assert (
+        found.message == f"{tmp_path / 'out'} existed before the first run, and every run has to create it: remove it"
+    )
+    assert (tmp_path / "out").read_text() == "mine"
+
+
+def test_files_lie_in_the_folder_of_their_side(tmp_path: Path) -> None:
+    sides = tuple(
+        Side(name, command=("sh", "-c", "printf one > out; echo said >&2"), folder=str(tmp_path / name))
+        for name in ("before", "one", "two")
+    )
+    for side in sides:
+        Path(side.folder).mkdir()
+    pair = measure(Case("pair", "pair", "", "", sides, check=Check("bitwise", files=("out",))), None)
+    assert isinstance(pair, Pair)
+    assert [(check.kind, check.passed, check.sides) for check in pair.checks] == [
+        (kind, True, (name,)) for kind in ("printed", "files") for name in ("one", "two")
+    ]
+    assert [run.facts["written_elsewhere"] for run in pair.runs] == [3] * 3
 
 
 @pytest.mark.parametrize("wrong", [0, 1], ids=["first", "second"])

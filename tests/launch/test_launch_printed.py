@@ -20,17 +20,17 @@ def runs_of(side: str, *files: WrittenFile) -> list[Any]:
 
 
 GOOD, OTHER = WrittenFile("out.bin", 4, "aa"), WrittenFile("out.bin", 4, "bb")
-SHORT, MISSING = WrittenFile("out.bin", 3, "cc"), WrittenFile("out.bin", fault="was not there when it ended")
+SHORT, MISSING = WrittenFile("out.bin", 3, "cc"), WrittenFile("out.bin", fault="was not written")
 
 
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
         ([GOOD, GOOD], [GOOD, GOOD], ""),
-        ([GOOD, GOOD], [GOOD, OTHER], "after, run 1: out.bin is not what run"),
-        ([GOOD, GOOD], [SHORT, GOOD], "it has 3 B, and 4 B there"),
-        ([GOOD, GOOD], [MISSING, GOOD], "after, run 0: out.bin was not there when it ended"),
-        ([MISSING, MISSING], [MISSING, MISSING], "before, run 0: out.bin was not there when it ended"),
+        ([GOOD, GOOD], [GOOD, OTHER], "after, run 1: out.bin differs from run"),
+        ([GOOD, GOOD], [SHORT, GOOD], "of before: 3 B instead of 4 B"),
+        ([GOOD, GOOD], [MISSING, GOOD], "after, run 0: out.bin was not written"),
+        ([MISSING, MISSING], [MISSING, MISSING], "before, run 0: out.bin was not written"),
         ([GOOD, OTHER], [GOOD, GOOD], "before, run"),
     ],
     ids=["same", "other bytes", "shorter", "missing", "missing on both", "before itself differs"],

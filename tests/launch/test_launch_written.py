@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,58 +12,51 @@ import pytest
 from aiperf.launch.written import AskedFiles, WrittenFile
 from aiperf.records import Case, Check, Side
 
-SIDES = (Side("before", command=("a",)), Side("after", command=("b",)))
-CASE = Case("pair", "pair", "", "", SIDES, check=Check("none", files=("out.bin",)))
+
+def asked(folder: Path, *names: str) -> AskedFiles:
+    side = Side("before", command=("a",), folder=str(folder))
+    return AskedFiles(Case("pair", "pair", "", "", (side,), check=Check("none", files=names)), side)
 
 
-def asked(folder: Path) -> AskedFiles:
-    return AskedFiles(CASE, folder)
-
-
-def rewrite(path: Path) -> None:
-    path.write_bytes(b"same")
-
-
-def touch_back(path: Path) -> None:
-    """Written, and given the time of modification that it had."""
-    path.write_bytes(b"same")
-    os.utime(path, ns=(0, 0))
-
-
-def put_another_there(path: Path) -> None:
-    other = path.with_name("other")
-    other.write_bytes(b"same")
-    other.rename(path)
-
-
-@pytest.mark.parametrize("write", [rewrite, touch_back, put_another_there])
-def test_a_file_that_is_written_again_with_the_same_bytes_is_written(
-    tmp_path: Path, write: Callable[[Path], None]
-) -> None:
-    path = tmp_path / "out.bin"
-    for _ in range(5):
-        # Right after it was written before: the stamps of a file system move in steps of milliseconds.
-        path.write_bytes(b"same")
-        os.utime(path, ns=(0, 0))
-        files = asked(tmp_path)
-        write(path)
-        (file,) = files.read()
-        assert (file.fault, file.size, len(file.digest)) == ("", 4, 128)
-
-
-def test_a_file_that_was_there_and_is_not_written_is_at_fault(tmp_path: Path) -> None:
-    (tmp_path / "out.bin").write_bytes(b"old")
-    files = asked(tmp_path)
-    assert files.read() == (WrittenFile("out.bin", fault="was there before, and this run did not write it"),)
+def test_every_file_is_read_with_size_and_digest(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "out.bin").write_bytes(b"same")
+    (tmp_path / "sub" / "link").symlink_to(tmp_path / "out.bin")
+    (tmp_path / "other").write_bytes(b"")
+    digests = [hashlib.blake2b(content).hexdigest() for content in (b"same", b"same", b"")]
+    names = ("out.bin", "sub/link", "other")
+    assert asked(tmp_path, *names).read() == tuple(
+        WrittenFile(name, size, digest) for name, size, digest in zip(names, (4, 4, 0), digests, strict=True)
+    )
 
 
 def test_what_is_no_file_is_at_fault(tmp_path: Path) -> None:
-    files = asked(tmp_path)
-    assert files.read()[0].fault == "was not there when it ended"
-    (tmp_path / "out.bin").mkdir()
-    assert files.read()[0].fault == "is not a regular file"
-    (tmp_path / "out.bin").rmdir()
-    os.mkfifo(tmp_path / "out.bin")
-    assert files.read()[0].fault == "is not a regular file"
-    strange = replace(CASE, check=Check("none", files=("a\0b",)))
-    assert AskedFiles(strange, tmp_path).read()[0].fault == "is no name of a file"
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    faults = [file.fault for file in asked(tmp_path, "missing", ".", "pipe", "loop").read()]
+    assert faults[:3] == ["was not written", "is not a regular file", "is not a regular file"]
+    assert faults[3].startswith("cannot be read: ")
+
+
+def test_files_are_removed_and_nothing_else_is(tmp_path: Path) -> None:
+    for name in ("out.bin", "kept"):
+        (tmp_path / name).write_bytes(b"old")
+    (tmp_path / "link").symlink_to(tmp_path / "kept")
+    (tmp_path / "folder").mkdir()
+    files = asked(tmp_path, "out.bin", "link", "folder", "missing", "kept/below")
+    assert files.existing() == ["out.bin", "link", "folder"]
+    files.remove()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "kept"]
+    assert asked(tmp_path).existing() == []
+
+
+def test_a_file_that_cannot_be_removed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "out.bin").write_bytes(b"old")
+
+    def refuses(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "unlink", refuses)
+    with pytest.raises(PermissionError):
+        asked(tmp_path, "out.bin").remove()
+    assert replace(asked(tmp_path, "out.bin").read()[0], digest="") == WrittenFile("out.bin", 3)

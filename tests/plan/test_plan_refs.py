@@ -197,3 +197,15 @@ def test_a_side_that_the_case_does_not_have_is_the_users_mistake() -> None:
 )
 def test_outputs_that_differ_by_design_must_be_the_same_at_two_commits(check, rebuilt) -> None:
     assert rebuild_case(make_case(*LADDER, check=check), base="a", head="b").check == rebuilt
+
+
+@pytest.mark.parametrize(
+    ("check", "rebuilt"),
+    [
+        (Check("bitwise", reason="other words", files=("out",)), Check("bitwise", files=("out",))),
+        (Check("none", reason="prints times", files=("out",)), Check("none", reason="prints times", files=("out",))),
+    ],
+)
+def test_files_of_programs_are_compared_at_two_commits_as_well(check, rebuilt) -> None:
+    sides = (Side("before", command=("a",)), Side("after", command=("b",)))
+    assert rebuild_case(make_case(*sides, check=check), base="a", head="b").check == rebuilt

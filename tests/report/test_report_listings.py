@@ -271,6 +271,14 @@ def test_the_list_names_where_each_runs_and_what_is_wrong() -> None:
 def test_checks_and_needs_read_as_sentences() -> None:
     assert needs_sentence(Needs()) == "Any host will do."
     assert check_sentence(Check(kind="none", reason="nothing to compare")).endswith("nothing to compare")
+    files = Check("none", reason="it prints times.", files=("a", "b"))
+    assert check_sentence(files) == (
+        "What each run writes to a, b must be equal bit for bit. What the programs print is not compared: it prints "
+        "times."
+    )
+    assert check_sentence(Check("bitwise", files=("a",))) == (
+        "What each run writes to a must be equal bit for bit. The outputs of the sides must be equal bit for bit."
+    )
     assert "(0.001)" in check_sentence(Check(rtol=1e-3))
     named = check_sentence(Check(kind="named", name="loss", bound=0.1, reason="bf16", reference=True))
     assert "own check loss, at most 0.1." in named

@@ -72,7 +72,7 @@ def test_it_says_of_outputs_that_must_be_the_same_whether_they_were() -> None:
 def test_it_says_of_files_that_must_be_the_same_whether_they_were() -> None:
     case = make_case("ab", sides=SIDES, path="", check=Check("none", files=("a.bin", "b.bin")))
     passed, wrong = (CheckResult(ok, "a.bin, b.bin", kind="files", sides=("after",)) for ok in (True, False))
-    said = "Files: before and after wrote the same into a.bin, b.bin in every run that was compared."
+    said = "Files: before and after wrote the same bytes to a.bin, b.bin in every run that was compared."
     assert printed_sentences(measured(case, pairs=(make_pair(0, checks=(passed,)),))) == [said]
     both = (make_pair(0, checks=(passed,)), make_pair(1, checks=(wrong,)))
     assert printed_sentences(measured(case, pairs=both)) == []

@@ -16,7 +16,16 @@ def test_a_check_is_a_word_or_the_keys_of_a_scenario():
 
 
 @pytest.mark.parametrize(
-    "wrong", ["exact", "none", {"name": "mine"}, {"reference": True}, {"rtol": "a"}, {"rtoll": 1.0}]
+    "wrong",
+    [
+        "exact",
+        "none",
+        {"name": "mine"},
+        {"reference": True},
+        {"rtol": "a"},
+        {"rtoll": 1.0},
+        {"kind": "bitwise", "files": ["out"]},
+    ],
 )
 def test_any_other_is_refused_with_what_to_write(wrong):
     with pytest.raises(UserError) as caught:

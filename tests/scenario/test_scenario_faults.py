@@ -285,15 +285,32 @@ def test_a_command_takes_no_parameter_no_workload_and_no_check_of_numbers(faults
         "workload is not used: every side is a command",
         "params.n: a command takes no parameters",
         "axes.m: a command takes no parameters",
-        "check: only standard output and files of commands are compared, and bit for bit",
+        "check.rtol does not apply to commands",
         "after.x: a command takes no parameters",
         "measure.clock: a command is timed from start to exit, by wall time",
     ]
 
 
+@pytest.mark.parametrize(
+    ("check", "told"),
+    [
+        ("tolerance", "check: commands cannot have a tolerance check. Write bitwise for standard output, {files:"),
+        ("{files: out, rtol: 1e-3}", "check.rtol does not apply to commands. Write bitwise"),
+        ("{kind: bitwise, reference: true}", "check.reference does not apply to commands."),
+        ("{kind: none}", "check: none needs a reason."),
+        ("{files: /tmp/out}", "check.files: a path in a scenario must be relative."),
+        ("{files: [out, out]}", "check.files: out is named twice."),
+        ("{files: .}", "check.files: '.' is not a valid file name."),
+    ],
+)
+def test_a_check_that_commands_cannot_have_is_refused(faults, check, told):
+    (line,) = faults(f"title: t\nwhy: w\nbefore: {{command: a}}\nafter: {{command: b}}\ncheck: {check}\n")
+    assert told in line
+
+
 def test_only_commands_have_files_that_are_compared(faults, good):
     (line,) = faults(good + "check: {files: out.bin}\n")
-    assert "check.files: only what commands write into files is compared." in line
+    assert "check.files applies only to commands." in line
 
 
 def test_sides_in_one_process_cannot_differ_in_what_starts_it(faults, good):

@@ -38,6 +38,20 @@ def test_the_kind_of_a_check_follows_from_its_keys(write, good, text, check):
     assert load_scenario(write(good + f"check: {text}\n")).check == check
 
 
+@pytest.mark.parametrize(
+    ("text", "check"),
+    [
+        ("bitwise", Check("bitwise")),
+        ("{files: out.bin}", Check("none", files=("out.bin",))),
+        ("{kind: bitwise, files: [a, b/c]}", Check("bitwise", files=("a", "b/c"))),
+        ("{kind: none, reason: prints times, files: a}", Check("none", reason="prints times", files=("a",))),
+    ],
+)
+def test_commands_are_held_against_what_they_print_and_the_files_they_create(write, text, check):
+    sides = "title: t\nwhy: w\nbefore: {command: a}\nafter: {command: b}\n"
+    assert load_scenario(write(f"{sides}check: {text}\n")).check == check
+
+
 def test_measure_keeps_what_is_written_and_leaves_the_rest_open(write, good):
     scenario = load_scenario(
         write(good + "measure: {cache: cold, delta: 0.01, blocking_kernel: false, max_pairs: 10}\n")
