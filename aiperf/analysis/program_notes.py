@@ -61,7 +61,7 @@ def _written(case: Case, runs: dict[str, list[SideRun]]) -> list[Note]:
     """Programs that write files, of which none is compared."""
     least = {name: min((run.facts.get("written_elsewhere", 0) for run in own), default=0) for name, own in runs.items()}
     counts = {name: count for name, count in least.items() if count > _FEW_CHARS}
-    if case.check.files or case.check.reason or not counts:
+    if case.check.files or not counts or (case.check.kind == "none" and case.check.reason):
         return []
     way = "check: {files: FILE}" if case.path else "--same-file FILE"
     return [Note("files_uncompared", {"bytes": counts, "way": way})]

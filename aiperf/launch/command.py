@@ -38,7 +38,6 @@ from aiperf.launch.program_values import failed, hung
 from aiperf.launch.shims import resolve
 from aiperf.launch.slicing import off_the_cores, run_sliced
 from aiperf.launch.trial import IO_BYTES, CommandPlan, Trial, choose
-from aiperf.launch.written import AskedFiles
 from aiperf.records import Case, EnergyReading, Failure, Pair, Side
 from aiperf.settings import Settings
 
@@ -63,10 +62,6 @@ def plan_commands(
     A side that read from disk runs once more, because its reading may only have filled the cache.
     Raises KeyboardInterrupt when cancelled, LaunchSkipped where this host cannot look into programs as the case asks.
     """
-    for side in case.sides:
-        if found := AskedFiles(case, side).existing():
-            what = f"{', '.join(found)} existed before the first run, and every run has to create it: remove it"
-            return Failure(side.name, "start", "error", what)
     resolved = {side.name: resolve(side) for side in case.sides}
     try:
         with PairScene.open(
@@ -214,7 +209,7 @@ def _energy(
         return measure_program_energy(
             order,
             paces={name: fmean(run.wall_s for run in runs if run.side == name) for name in order},
-            start=lambda name, index: scene.start(sides[name], index, phase="energy"),
+            start=lambda name, index: scene.start(sides[name], index, phase="energy", afresh=True),
             judge=partial(judge, scene, "measure"),
             strangers=[t.side for t in plan.trials if t.gpu] if not scene.case.needs.gpus else (),
             prepared=[side.name for side in scene.case.sides if side.prepare],

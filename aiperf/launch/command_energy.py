@@ -1,6 +1,6 @@
 """The energy phase of a pair of whole programs: each runs alone, again and again, while windows are cut over counters.
 
-What must not live here: the counters, starting a program and judging its end (command.py), what a reading is worth.
+What must not live here: the counters, starting a program and judging its end (one_run.py), what a reading is worth.
 
 The rules are those of workloads (energy.py): as many windows, as long, as much lead, idle ones between them. Two things
 are a program's own. Its power changes from its start to its end, so a window is as long as a whole number of its runs,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -70,16 +70,17 @@ class PairScene:
         files that the programs had to write go."""
         with ExitStack() as stack:
             folder = stack.enter_context(Scratch(guardian, "command"))
-            for side in case.sides:
-                stack.callback(_remove, case, side)
+            stack.enter_context(_cleared(case))
             try:
                 launchers = {side.name: stack.enter_context(Launcher(guardian)) for side in case.sides}
             except (StartError, LauncherLost) as error:
                 raise ProgramFailed(Failure(case.sides[0].name, "start", "error", str(error))) from error
             yield cls(case, launchers=launchers, folder=folder, **shared)
 
-    def start(self, side: Side, index: int, *, phase: str = "measure") -> Program:
-        """Start run ``index`` of a side."""
+    def start(self, side: Side, index: int, *, phase: str = "measure", afresh: bool = False) -> Program:
+        """Start run ``index`` of a side; ``afresh`` without the files that the run before has written."""
+        if afresh:
+            _remove(self.case, side)
         found = self.resolved.get(side.name) or ResolvedCommand(side.command)
         env = found.environment(program_environment(side.env, seed=run_seed(self.seed, phase, index)))
         if phase not in ("energy", OUTPUT):
@@ -161,7 +162,26 @@ def _remove(case: Case, side: Side) -> None:
         AskedFiles(case, side).remove()
     except OSError as error:
         what = f"a file that each run has to write cannot be removed: {system_words(error)}"
-        raise ProgramFailed(Failure(side.name, "prepare", "error", what)) from error
+        raise ProgramFailed(Failure(side.name, "start", "error", what)) from error
+
+
+@contextmanager
+def _cleared(case: Case) -> Iterator[None]:
+    """Leave none of the files that the programs have to write, where none was there before. Raises ProgramFailed."""
+    for side in case.sides:
+        if found := AskedFiles(case, side).existing():
+            why = "is in its commit, or comes of its build" if side.ref else "is not of these runs"
+            what = f"{found[0]} {why}, but each run has to create it: name another file, or remove this one"
+            raise ProgramFailed(Failure(side.name, "start", "error", what))
+    try:
+        yield
+    except BaseException:
+        for side in case.sides:
+            with suppress(OSError):
+                AskedFiles(case, side).remove()
+        raise
+    for side in case.sides:
+        _remove(case, side)
 
 
 class _Listener:

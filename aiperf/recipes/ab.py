@@ -139,9 +139,6 @@ def command_case(programs: Programs, host: HostFacts) -> Case:
     gpus = _gpus(programs, host, faults)
     if fault := files_fault(programs.same_files):
         faults.append(Fault("--same-file", fault, "Name a file that each program creates."))
-    for file in (file for file in programs.same_files if not fault and os.path.lexists(file)):
-        hint = "Each run must create it, and aiperf removes it between runs: remove it, or name another."
-        faults.append(Fault("--same-file", f"{file} exists already.", hint))
     primary = _primary(programs.asked, metrics, faults)
     if programs.name and not _CASE_NAME.fullmatch(programs.name):
         hint = "Use at most 60 letters, digits and . _ -, e.g. sort-vs-gsort."

@@ -12,6 +12,7 @@ from aiperf.host.health import open_health
 from aiperf.host.relevance import HostCheck
 from aiperf.launch.nodes.head import Nodes
 from aiperf.launch.scratch import scratch_area
+from aiperf.launch.written import refuse_existing
 from aiperf.plan.plan import Plan, too_long_loads, too_small_a_budget
 from aiperf.recipes.case_runner import CaseRunner, SavedCases
 from aiperf.recipes.checkouts import check_refs
@@ -65,10 +66,12 @@ def run_plan(
     ``build`` runs in each checkout of a side that names a ref: an argv, or a line for the shell. ``host_check`` says
     how to treat findings of the host that can bias a case. An ``opening`` of an earlier run continues in its folder:
     finished cases are kept, open ones go on, failed and skipped ones are tried again. Raises UserError for unknown
-    refs, and for an earlier run of another host, seed, precision or software.
+    refs, for files that exist though programs have to create them, and for an earlier run of another host, seed,
+    precision or software.
     """
     earlier, cluster = opening.earlier, opening.cluster
     check_refs(plan.cases)
+    refuse_existing(plan.cases)
     health = open_health(host_check if plan.cases else HostCheck.off, host, data=scratch_area())
     found = health.recorded
     run = new_record(plan, host=host, settings=settings, invocation=invocation, found=found, host_check=host_check)

@@ -45,7 +45,9 @@ def _command_check(document: Document, check: dict[str, Any], kind: Any) -> Iter
     unfit = [key for key in check if key in ("rtol", "atol", "name", "bound", "reference")]
     for key in unfit:
         yield document.fault(("check", key), f"check.{key} does not apply to commands.", hint, key=True)
-    if kind not in ("none", "bitwise") and not unfit:
+    if "kind" not in check and not unfit and "files" not in check:
+        yield document.fault(("check",), "check: nothing is named that is compared.", hint, key=True)
+    elif kind not in ("none", "bitwise") and not unfit:
         yield document.fault(("check",), f"check: commands cannot have a {kind} check.", hint, key=True)
     files = check.get("files")
     names = [files] if isinstance(files, str) else files if isinstance(files, list) else []

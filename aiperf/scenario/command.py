@@ -5,6 +5,7 @@ What must not live here: running it, and which programs there are.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Sequence
@@ -62,11 +63,11 @@ def shell_syntax(text: str) -> str:
 def files_fault(names: Sequence[str]) -> str:
     """What is wrong with names of files that programs have to write, as a sentence; empty where nothing is."""
     for place, name in enumerate(names):
-        if not name or "\0" in name or "\n" in name or name.endswith(("/", ".", "..")):
+        if "\0" in name or "\n" in name or name.rpartition("/")[2] in ("", ".", ".."):
             return f"{name!r} is not a valid file name."
         if name.startswith("~"):
             return f"{name!r} begins with ~, which is not expanded here."
-        if name in names[:place]:
+        if os.path.normpath(name) in map(os.path.normpath, names[:place]):
             return f"{name} is named twice."
     return ""
 

@@ -111,6 +111,8 @@ def test_programs_that_write_more_than_they_print_are_told_unless_their_files_ar
     assert note.values["way"] == "check: {files: FILE}"
     assert program_notes(writes, replace(CASE, check=Check("none", files=("out",)))) == ()
     assert program_notes(writes, replace(CASE, check=Check("none", reason="it prints times"))) == ()
+    (note,) = program_notes(writes, replace(CASE, check=Check("bitwise", reason="other words")))
+    assert note.code == "files_uncompared"
     assert codes(pairs_of(STEADY, facts={"written_elsewhere": 64})) == []
 
 

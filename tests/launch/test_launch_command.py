@@ -25,6 +25,7 @@ from aiperf.launch.command_details import impossible
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.shims import ResolvedCommand
 from aiperf.launch.trial import CommandPlan, Trial, choose
+from aiperf.launch.written import AskedFiles
 from aiperf.records import Case, Check, Failure, Pair, ProgramMetric, Side
 from aiperf.settings import Limits, Precision, Settings
 
@@ -268,18 +269,20 @@ def test_files_are_compared_when_asked_and_their_programs_are_never_sliced(tmp_p
     assert [run.facts["written_elsewhere"] for run in (*same.runs, *both.runs)] == [3] * 4
 
 
-@pytest.mark.parametrize("idle", ["true", "touch {out}", "printf e | dd of={out} bs=1 seek=2 conv=notrunc"])
+@pytest.mark.parametrize(
+    "idle", ["true", "touch {out}", "printf e | dd of={out} bs=1 seek=2 conv=notrunc", "ln -s {kept} {out}"]
+)
 @pytest.mark.parametrize("cheater", ["before", "after"])
 def test_what_one_run_has_written_does_not_count_for_another(tmp_path: Path, cheater: str, idle: str) -> None:
-    out = tmp_path / "out"
+    out, kept = tmp_path / "out", tmp_path / "kept"
+    kept.write_text("one")
     works = ("sh", "-c", f"printf one > {out}")
-    idles = ("sh", "-c", idle.format(out=out))
+    idles = ("sh", "-c", idle.format(out=out, kept=kept))
     sides = (works, idles) if cheater == "after" else (idles, works)
     pair = measure(replace(case(*sides), check=Check("none", files=(str(out),))), None)
     assert isinstance(pair, Pair)
     assert not pair.checks[0].passed
-    assert f"{cheater}, run 0: " in pair.checks[0].detail or cheater == "before"
-    assert not out.exists()
+    assert not os.path.lexists(out)
 
 
 @pytest.mark.parametrize(
@@ -297,14 +300,50 @@ def test_each_run_begins_without_the_file(tmp_path: Path, text: str) -> None:
     assert pair.checks[0].passed
 
 
-def test_a_file_of_the_user_is_not_removed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("plan", [None, QUEUED], ids=["before the first pair", "between two pairs"])
+def test_a_file_that_is_not_of_these_runs_is_not_removed(tmp_path: Path, plan: CommandPlan | None) -> None:
     (tmp_path / "out").write_text("mine")
-    found = measure(replace(case(("true",), ("true",)), check=Check("none", files=(str(tmp_path / "out"),))), None)
+    found = measure(replace(case(("true",), ("true",)), check=Check("none", files=(str(tmp_path / "out"),))), plan)
     assert isinstance(found, Failure)
-    assert (
-        found.message == f"{tmp_path / 'out'} existed before the first run, and every run has to create it: remove it"
-    )
+    what = "is not of these runs, but each run has to create it: name another file, or remove this one"
+    assert (found.phase, found.message) == ("start", f"{tmp_path / 'out'} {what}")
     assert (tmp_path / "out").read_text() == "mine"
+
+
+@pytest.mark.parametrize("end", ["exit 3", "sleep 9"])
+def test_no_file_stays_of_a_run_that_failed_or_was_cancelled(tmp_path: Path, end: str) -> None:
+    cancel = threading.Event()
+    timer = threading.Timer(0.5, cancel.set)
+    writes = ("sh", "-c", f"printf one > {tmp_path / 'out'}; {end}")
+    pair = replace(case(writes, writes), check=Check("none", files=(str(tmp_path / "out"),)))
+    if end == "exit 3":
+        failure = measure(pair, QUEUED)
+        assert isinstance(failure, Failure)
+        assert failure.exit_status == 3
+    else:
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            measure(pair, QUEUED, cancel=cancel)
+        timer.join()
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_that_cannot_be_removed_fails_its_side_and_hides_no_other_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(files: AskedFiles) -> None:
+        raise PermissionError(13, "Permission denied", str(tmp_path / "out"))
+
+    monkeypatch.setattr(AskedFiles, "remove", refuses)
+    asked = Check("none", files=(str(tmp_path / "out"),))
+    found = measure(replace(case(("true",), ("true",)), check=asked), QUEUED)
+    assert isinstance(found, Failure)
+    what = f"a file that each run has to write cannot be removed: Permission denied: {tmp_path / 'out'}"
+    assert (found.side, found.phase, found.message) == ("after", "start", what)
+    monkeypatch.setattr(one_run, "_remove", lambda case, side: None)
+    failed = measure(replace(case(("false",), ("false",)), check=asked), QUEUED)
+    assert isinstance(failed, Failure)
+    assert failed.exit_status == 1
 
 
 def test_files_lie_in_the_folder_of_their_side(tmp_path: Path) -> None:
@@ -320,6 +359,7 @@ def test_files_lie_in_the_folder_of_their_side(tmp_path: Path) -> None:
         (kind, True, (name,)) for kind in ("printed", "files") for name in ("one", "two")
     ]
     assert [run.facts["written_elsewhere"] for run in pair.runs] == [3] * 3
+    assert not list(tmp_path.glob("*/out"))
 
 
 @pytest.mark.parametrize("wrong", [0, 1], ids=["first", "second"])

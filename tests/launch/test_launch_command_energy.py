@@ -267,6 +267,16 @@ def test_a_pair_of_programs_holds_the_energy_of_both(tmp_path: Path, plan: Comma
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("_quick")
+def test_programs_create_their_files_anew_while_their_energy_is_measured(tmp_path: Path) -> None:
+    out = str(tmp_path / "out")
+    code = f"import os, time; assert not os.path.exists({out!r}); open({out!r}, 'w').write('one'); time.sleep(0.1)"
+    pair = pair_of(code, QUEUED, check=Check("none", files=(out,)))
+    assert isinstance(pair, Pair)
+    assert [reading.problem for reading in pair.energy.values()] == ["", ""]
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_pair_without_a_meter_has_no_energy() -> None:
     pair = pair_of("pass", QUEUED, meter=None)
     assert isinstance(pair, Pair)

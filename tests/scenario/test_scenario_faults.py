@@ -298,6 +298,7 @@ def test_a_command_takes_no_parameter_no_workload_and_no_check_of_numbers(faults
         ("{files: out, rtol: 1e-3}", "check.rtol does not apply to commands. Write bitwise"),
         ("{kind: bitwise, reference: true}", "check.reference does not apply to commands."),
         ("{kind: none}", "check: none needs a reason."),
+        ("{reason: it prints times}", "check: nothing is named that is compared. Write bitwise"),
         ("{files: /tmp/out}", "check.files: a path in a scenario must be relative."),
         ("{files: [out, out]}", "check.files: out is named twice."),
         ("{files: .}", "check.files: '.' is not a valid file name."),
