@@ -62,6 +62,15 @@ def test_no_advantage_is_no_false_claim() -> None:
     assert found(after=(1.2e-3, 1e-3)) is None
 
 
+@pytest.mark.parametrize(("timed", "who"), [(1e-3, None), (0.985e-3, None), (0.9e-3, "after")])
+def test_an_advantage_that_nothing_timed_shows_is_no_claim(timed: float, who: str | None) -> None:
+    """Equal sides that leave a file for each new input were accused on a busy host: what they waited for varied."""
+    singles = pairs(before=(1.5e-3, 1e-3), after=(2.5e-3, 0.9e-3), noise=0.01, count=4)
+    made = [replace(make_pair(i, {"before": 1e-3, "after": timed}), runs=pair.runs) for i, pair in enumerate(singles)]
+    note = fresh_note(made, CASE, "after")
+    assert (note and note.values["side"]) == who
+
+
 def test_a_loss_of_a_few_microseconds_says_nothing() -> None:
     """As much as any short step loses that others ran before, on a slow machine."""
     assert found(before=(4.3e-6, 4.2e-6), after=(4.3e-6, 3.0e-6)) is None
