@@ -84,8 +84,8 @@ def fresh_note(pairs: Sequence[Pair], case: Case, side: str) -> Note | None:
     base, used = case.sides[0].name, valid(pairs)
     if base == side or not used or case.is_command or (gang and case.needs.gpus):
         return None
-    # The last word of each: whether the advantage must be there in all that is timed, too. One that the first round alone
-    # has is not there in the others.
+    # The last of each: whether the advantage must be in all that is timed, too. What the first round alone has is not in
+    # the others.
     looks: list[tuple[_Look, int, float, bool]] = [
         (_singles, FEWEST_PAIRS, LEAST_LOSS, True),
         (_cpu, FEWEST_PAIRS, LEAST_LOSS, True),
