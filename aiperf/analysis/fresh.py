@@ -84,7 +84,7 @@ def fresh_note(pairs: Sequence[Pair], case: Case, side: str) -> Note | None:
     base, used = case.sides[0].name, valid(pairs)
     if base == side or not used or case.is_command or (gang and case.needs.gpus):
         return None
-    # The last of each: whether the advantage must be in all that is timed, too; that of the first round alone cannot be.
+    # The last of each: whether the advantage must be in all that is timed, too; that of the first round cannot be.
     looks: list[tuple[_Look, int, float, bool]] = [
         (_singles, FEWEST_PAIRS, LEAST_LOSS, True),
         (_cpu, FEWEST_PAIRS, LEAST_LOSS, True),
