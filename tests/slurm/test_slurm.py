@@ -214,7 +214,7 @@ def test_a_folder_that_the_nodes_do_not_share_is_told_before_anything_runs(clust
 def test_a_survey_of_both_nodes_brings_its_table_home(cluster, tmp_path):
     argv = [sys.executable, "-m", "aiperf", "survey", "--slurm", "-N", "2", "--results", str(tmp_path), "--json"]
     done = subprocess.run(
-        [*argv, "--slow", "1=3"], env=cluster.env, cwd=tmp_path, capture_output=True, text=True, timeout=140
+        [*argv, "--slow", "1=3"], env=cluster.env, cwd=tmp_path, capture_output=True, text=True, timeout=280
     )
     assert done.returncode in (0, 6), done.stderr
     rows = {(row["node"], row["metric"]): row for row in json.loads(done.stdout)}
@@ -235,7 +235,7 @@ def test_a_shipped_scenario_of_two_nodes_is_measured_and_its_outputs_agree(clust
     (tmp_path / shipped.name).write_text(yaml.safe_dump(said))
     argv = [sys.executable, "-m", "aiperf", "run", str(tmp_path / shipped.name), "--slurm", "-N", "2"]
     argv += ["--results", str(tmp_path), "--precision", "quick", "--no-peaks", "--host-check", "off"]
-    done = subprocess.run(argv, env=cluster.env, cwd=tmp_path, capture_output=True, text=True, timeout=140)
+    done = subprocess.run(argv, env=cluster.env, cwd=tmp_path, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr
     (folder,) = [path.parent for path in tmp_path.glob("*/run.json") if not path.parent.is_symlink()]
     cases = [json.loads(path.read_text()) for path in (folder / "cases").glob("*.json")]

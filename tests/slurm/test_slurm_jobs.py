@@ -94,7 +94,7 @@ def test_a_detached_job_is_collected_with_the_command_that_it_printed(cluster, t
 def test_two_commands_are_compared_as_a_job_of_one_node(cluster, tmp_path):
     programs = [f"{sys.executable} -c 'sum(range({count}))'" for count in (8_000_000, 1_000_000)]
     argv = [*AIPERF, "ab", *programs, "--slurm", "--precision", "quick", "--json", "--results", str(tmp_path)]
-    done = subprocess.run(argv, env=cluster.env, cwd=tmp_path, capture_output=True, text=True, timeout=140)
+    done = subprocess.run(argv, env=cluster.env, cwd=tmp_path, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
     assert re.search(r"job \d+: running on n[12]$", done.stderr, re.MULTILINE)
     rows = {row["metric"]: row for row in json.loads(done.stdout)["rows"]}
