@@ -252,6 +252,12 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
         f"times count from {' and from '.join(f'{since} on {side}' for side, since in v['sides'].items())}; use one "
         "client for both sides"
     ),
+    "metric_zero": lambda v: (
+        f"{v['metric']} is not compared, because no ratio has a meaning where it is 0: "
+        + ", ".join(
+            f"{side} {significant(mean)}{' ' * bool(v['unit'])}{v['unit']}" for side, mean in v["means"].items()
+        )
+    ),
     "latencies_zero": lambda v: f"{' and '.join(v['metrics'])} not compared: 0 in at least one launch",
     "no_cpu_time": lambda v: (
         f"{v['metric']} time is not compared: in at least one pair the kernel reported none for a side"

@@ -1,4 +1,5 @@
 """What a reader should know of programs beside their verdict: leftovers, work that not every run does, what is unknown.
+And of whoever gives metrics of its own, those that are 0.
 
 What must not live here: sentences, running programs.
 """
@@ -11,7 +12,7 @@ from statistics import fmean, median
 from typing import Any
 
 from aiperf.analysis.gpu_work import unequal_gpu_work
-from aiperf.analysis.pairs import counted, has_metric, side_run, valid
+from aiperf.analysis.pairs import counted, has_metric, reading, side_run, side_value, valid
 from aiperf.records import Case, Note, Pair, SideRun
 
 _TIMES = 2.0
@@ -43,6 +44,21 @@ def program_notes(pairs: Sequence[Pair], case: Case) -> tuple[Note, ...]:
         found.append(slower or _first_files(name, runs[name]))
     kept = (note for note in found if note is not None)
     return (*kept, *_printed(case, runs), *_written(case, runs), *_unknown(used, case, runs))
+
+
+def zero_notes(pairs: Sequence[Pair], case: Case) -> tuple[Note, ...]:
+    """A note on each metric of the sides' own that all of them gave in every pair, and that was 0 in one: the table
+    leaves it out, as no ratio has a meaning there."""
+    used, sides = valid(pairs), [side.name for side in case.sides]
+    found = []
+    for metric in case.program_metrics if used else ():
+        how = reading(used, case, metric=metric.name)
+        given = {side: [side_value(pair, side, how=how) for pair in used] for side in sides}
+        known = {side: [v for v in numbers if v is not None] for side, numbers in given.items()}
+        if all(len(numbers) == len(used) for numbers in known.values()) and 0 in map(min, known.values()):
+            means = {side: fmean(numbers) for side, numbers in known.items()}
+            found.append(Note("metric_zero", {"metric": metric.name, "unit": metric.unit, "means": means}))
+    return tuple(found)
 
 
 def _printed(case: Case, runs: dict[str, list[SideRun]]) -> list[Note]:

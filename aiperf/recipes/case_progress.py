@@ -16,7 +16,7 @@ from aiperf.analysis.latencies import latency_notes
 from aiperf.analysis.limits import PeakRate
 from aiperf.analysis.memory import elsewhere_notes
 from aiperf.analysis.outside import cpu_time_notes, first_notes, phase_notes
-from aiperf.analysis.program_notes import program_notes
+from aiperf.analysis.program_notes import program_notes, zero_notes
 from aiperf.analysis.recompute import case_limits
 from aiperf.analysis.unverified import tolerance_notes, unverified_notes
 from aiperf.records import Case, CaseRecord, Failure, Note, Pair, Result
@@ -119,6 +119,7 @@ def _notes(state: CaseProgress) -> tuple[Note, ...]:
         same_sides_note(state.case) if state.results else None,
         same_code_note(state.pairs),
         *latency_notes(state.pairs, state.case),
+        *zero_notes(state.pairs, state.case),
         *program_notes(state.pairs, state.case),
     )
     outside = (*phase_notes(state.pairs, state.case), *cpu_time_notes(state.pairs, state.case, state.results))

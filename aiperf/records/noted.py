@@ -12,7 +12,7 @@ from typing import Any, Literal
 NoteCode = Literal[
     "verdict_reached", "narrow_enough", "most_pairs", "budget_spent", "ended_at_look", "voided", "host_unfit",
     "drift", "invariant_moved", "invariant_changed", "temperature", "same_code", "same_sides",
-    "latencies_missing", "latencies_few", "latencies_zero", "latency_bounds", "units_missing",
+    "latencies_missing", "latencies_few", "latencies_zero", "latency_bounds", "units_missing", "metric_zero",
     "not_launched", "counted_apart",
     "no_cpu_time", "memory_below",
     "audit_time", "fresh_inputs", "hidden_time", "unequal_gpu_work", "no_verdict_in_reach",

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from aiperf.analysis.notes import note_sentence
-from aiperf.analysis.program_notes import program_notes
-from aiperf.records import Case, Check, Note, Pair, Sample, Side, SideRun
+from aiperf.analysis.program_notes import program_notes, zero_notes
+from aiperf.records import Case, Check, Note, Pair, ProgramMetric, Sample, Side, SideRun
 
 CASE = Case("pair", "pair", "", "", (Side("before", command=("a",)), Side("after", command=("b",))))
 STEADY = [0.10, 0.11, 0.09, 0.10]
@@ -174,3 +174,27 @@ def test_files_of_a_first_run_read_as_a_sentence() -> None:
         "the first run of after, which is not measured, read 1000 B, but later ones up to 500 B: they may reuse its "
         "results"
     )
+
+
+def test_a_metric_of_the_sides_own_that_is_0_somewhere_is_told_and_not_one_that_a_pair_lacks() -> None:
+    clipped = ProgramMetric("clipped", "tokens", "lower")
+    case = Case("s", "s", "", "", (Side("before", metrics=(clipped,)), Side("after", metrics=(clipped,))))
+
+    def pair(index: int, before: dict[str, tuple[float, ...]], after: dict[str, tuple[float, ...]]) -> Pair:
+        runs = tuple(
+            SideRun(side, (1,), None, 0.0, 0, values=values) for side, values in (("before", before), ("after", after))
+        )
+        return Pair(index=index, order=("before", "after"), seed=index, samples=(), runs=runs)
+
+    some, none = (
+        pair(0, {"clipped": (3.0,)}, {"clipped": (1.0,)}),
+        pair(1, {"clipped": (5.0,)}, {"clipped": (0.0, 0.0)}),
+    )
+    (note,) = zero_notes([some, none], case)
+    assert note == Note("metric_zero", {"metric": "clipped", "unit": "tokens", "means": {"before": 4.0, "after": 0.5}})
+    assert note_sentence(note) == (
+        "clipped is not compared, because no ratio has a meaning where it is 0: before 4.00 tokens, after 0.500 tokens"
+    )
+    assert zero_notes([some], case) == ()
+    assert zero_notes([none, pair(2, {"clipped": (1.0,)}, {})], case) == ()
+    assert zero_notes([], case) == ()

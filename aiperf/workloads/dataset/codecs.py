@@ -5,6 +5,7 @@ What must not live here: tables (tables.py), reading (workload.py), the loader's
 
 from __future__ import annotations
 
+import warnings
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -93,8 +94,12 @@ def _float_decoder() -> Decode:
     torch.set_num_threads(1)
 
     def decode(stored: bytes, row: Any) -> None:
-        torch.from_numpy(row).copy_(torch.from_numpy(np.frombuffer(bytearray(stored), np.float16)))
+        torch.from_numpy(row).copy_(torch.from_numpy(np.frombuffer(stored, np.float16)))
 
+    with warnings.catch_warnings():
+        # torch says once in a process that it cannot keep others from writing to such bytes; it only reads them here.
+        warnings.simplefilter("ignore", UserWarning)
+        decode(bytes(2), np.empty(1, np.float32))
     return decode
 
 

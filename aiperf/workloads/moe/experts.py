@@ -45,13 +45,14 @@ class Seats:
         return self.ranks * (self.each + self.copies)
 
     def of(self, chosen: Any) -> Any:
-        """The seat to which each row goes, given its expert; of a copied expert every second row goes to the copy."""
+        """The seat to which each row goes, given its expert; of a copied expert every second row goes to the copy. The
+        host waits for nothing."""
         if not self.copies:
             return chosen
         seats = chosen + chosen // self.each * self.copies
-        first = self.count - self.copies
         for expert in range(self.copies):
-            seats[(chosen == expert).nonzero().squeeze(1)[1::2]] = first + expert
+            here = chosen == expert
+            seats = torch.where(here & (here.cumsum(0) % 2 == 0), self.count - self.copies + expert, seats)
         return seats
 
 

@@ -1,7 +1,8 @@
 // A stream that is read once beside a table that is read again and again: where the stream may displace the table from
 // the L1 (HINT), and how much of the multiprocessor's memory is L1 (carveout).
 // Defines: N (elements of the stream, a multiple of 4), TABLE (entries, a power of two), and per entry:
-// stream_beside_table HINT (DEFAULT, CG or NO_ALLOCATE) and READS (16-byte loads of a thread for each look-up);
+// stream_beside_table HINT (DEFAULT, CG or NO_ALLOCATE), READS (16-byte loads of a thread in a round) and LOOKUPS (of
+// each round);
 // tile_beside_table TILE_KIB (shared memory of a block).
 
 #define DEFAULT 0
@@ -39,7 +40,7 @@ __device__ __forceinline__ int4 load_once(const int4* from) {
 }
 // ptx: end
 
-// Each look-up waits for the loads of its round; the sum of a thread is all that it writes.
+// The look-ups wait for the loads of their round; the sum of a thread is all that it writes.
 extern "C" __global__ void stream_beside_table(const int4* __restrict__ stream, const int* __restrict__ table,
                                                int* __restrict__ out) {
   const unsigned thread = blockIdx.x * blockDim.x + threadIdx.x, threads = gridDim.x * blockDim.x;
@@ -52,7 +53,9 @@ extern "C" __global__ void stream_beside_table(const int4* __restrict__ stream, 
     unsigned key = 0;
 #pragma unroll
     for (unsigned r = 0; r < READS; ++r) key = key * 31 + (unsigned)(fours[r].x ^ fours[r].y ^ fours[r].z ^ fours[r].w);
-    sum += (unsigned)table[mixed(key + thread) & (TABLE - 1)];
+#pragma unroll
+    for (unsigned look = 0; look < LOOKUPS; ++look)
+      sum += (unsigned)table[mixed(key + thread + look * 0x9e3779b9u) & (TABLE - 1)];
   }
   out[thread] = (int)sum;
 }
