@@ -74,7 +74,7 @@ def test_a_row_that_gains_no_time_says_what_it_gains_and_claims_no_speed_up() ->
 def test_a_sweep_or_a_ladder_is_answered_by_the_sides_that_the_row_means() -> None:
     cited = {(entry.name, c.row): c for entry in list_scenarios() for c in entry.citations}
     api = [cited["fixed-block-vs-occupancy-api", row].sides for name, row in cited if name.startswith("fixed-block-vs")]
-    assert api == [("suggested",)] * 3
+    assert api == [("suggested",)] * 2
     assert cited["experts-serial-vs-streams", "ch13/moe-experts-serial-vs-streams"].sides == ("streams",)
     assert cited["dataloader-0-vs-n-workers", "ch13/dataloader-workers-sweep"].sides == ("2-workers", "4-workers")
 
