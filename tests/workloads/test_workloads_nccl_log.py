@@ -20,7 +20,8 @@ SOCKET = "vm:7:9 [0] NCCL INFO Channel 00/0 : 1[1] -> 0[0] [receive] via NET/Soc
 def test_transport_algorithm_protocol_and_channels_are_named() -> None:
     facts = {"nccl_transport": "P2P", "nccl_algorithm": "TREE", "nccl_protocol": "LL", "nccl_channels": 4}
     assert read(PEER, {}) == facts
-    assert read(SOCKET, {}) == {"nccl_transport": "NET"}
+    assert read(SOCKET, {}) == {"nccl_transport": "NET/Socket"}
+    assert read(SOCKET.replace("Socket/0", "IB/1/GDRDMA"), {}) == {"nccl_transport": "NET/IB"}
     kernel = (
         "vm:7:7 [0] NCCL INFO AllReduce [Symmetric]: 64 Bytes -> Kernel AllReduce_RSxLD_AGxST nchannels 32 nthreads 512"
     )

@@ -69,7 +69,7 @@ def read(text: str, settings: Mapping[str, str]) -> Facts:
     """
     facts: Facts = {}
     if ways := _VIA.findall(text):
-        facts["nccl_transport"] = ", ".join(sorted({way.split("/")[0] for way in ways}))
+        facts["nccl_transport"] = ", ".join(sorted(set(map(_transport, ways))))
     if choices := _CHOICE.findall(text):
         algorithm, protocol, low, high = choices[-1]
         facts |= {"nccl_algorithm": algorithm, "nccl_protocol": protocol}
@@ -85,6 +85,12 @@ def read(text: str, settings: Mapping[str, str]) -> Facts:
         if ignored:
             facts["nccl_ignored"] = ", ".join(ignored)
     return facts
+
+
+def _transport(way: str) -> str:
+    """P2P, SHM, or of a network which: NET/Socket, NET/IB."""
+    parts = way.split("/")
+    return "/".join(parts[: 2 if parts[0] == "NET" else 1])
 
 
 def _ignored(name: str, value: str, facts: Facts, seen: set[str]) -> bool:
