@@ -168,7 +168,7 @@ def test_the_share_is_that_of_the_all_reduces_in_the_steps_since_it_was_last_ask
     )
     task = models.build("tiny", seed=3, device="cpu", batch=2, seq=4)
     step = parallel._Step(task, task.module, torch.optim.SGD(task.module.parameters(), lr=0.1), asked)
-    monkeypatch.setattr(parallel.exchange, "average", lambda *_: None)
+    monkeypatch.setattr(parallel.exchange.Averaging, "average", lambda *_: None)
     monkeypatch.setattr(parallel, "perf_counter", itertools.count().__next__)
     weights = 4 * sum(p.numel() for p in task.module.parameters())
     assert step.values() == {"state_bytes": weights}

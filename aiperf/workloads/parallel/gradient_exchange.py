@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
 from aiperf.workloads.shared import models
 
@@ -35,13 +34,34 @@ def buckets_of(parameters: list[Any], cap: float) -> list[list[Any]]:
     return groups
 
 
-def average(tensors: list[Any], ranks: int) -> None:
-    """Average tensors over the ranks, in place, with one all-reduce; division first, as DDP does."""
-    with torch.no_grad():
-        flat = _flatten_dense_tensors(tensors).div_(ranks)
-        dist.all_reduce(flat)
-        for tensor, mean in zip(tensors, _unflatten_dense_tensors(flat, tensors), strict=True):
-            tensor.copy_(mean)
+class Averaging:
+    """The average over the ranks of some parameters, or of their gradients, by one all-reduce of a buffer that is kept.
+    Quotients are written into it and the sums read back, as DDP does with its buckets."""
+
+    def __init__(self, parameters: list[Any], ranks: int, *, gradients: bool) -> None:
+        self._parameters, self._ranks, self._gradients = parameters, ranks, gradients
+        sizes = [p.numel() for p in parameters]
+        self._flat = torch.empty(sum(sizes), dtype=parameters[0].dtype, device=parameters[0].device)
+        self._places = [part.view_as(p) for part, p in zip(self._flat.split(sizes), parameters, strict=True)]
+
+    def average(self) -> None:
+        """Replace each by its average."""
+        with torch.no_grad():
+            tensors = [p.grad if self._gradients else p for p in self._parameters]
+            for tensor, place in zip(tensors, self._places, strict=True):
+                torch.div(tensor, self._ranks, out=place)
+            dist.all_reduce(self._flat)
+            for tensor, place in zip(tensors, self._places, strict=True):
+                tensor.copy_(place)
+
+
+def averages(parameters: list[Any], asked: Any) -> tuple[list[Averaging], list[Averaging]]:
+    """What a step averages itself: after its backward pass gradients, cut where DDP cuts; of local_sgd the weights."""
+    if asked.strategy == "local_sgd":
+        return [], [Averaging(parameters, asked.parts, gradients=False)]
+    alone = asked.strategy != "after_backward" or asked.parts == 1
+    cut = [] if alone else buckets_of(parameters, asked.bucket_mb * 2**20)
+    return [Averaging(bucket, asked.parts, gradients=True) for bucket in cut], []
 
 
 def _sum_rounded(bucket: Any, dtype: Any) -> Any:

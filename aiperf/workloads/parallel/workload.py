@@ -158,8 +158,7 @@ class _Step:
             named = dict(task.module.named_parameters())
             self.duties = Duties(named, asked.context.scratch, rank=asked.context.rank, shares=shares)
         self._parameters = list(task.module.parameters())
-        alone = asked.strategy != "after_backward" or asked.parts == 1
-        self.buckets = [] if alone else exchange.buckets_of(self._parameters, asked.bucket_mb * 2**20)
+        self.buckets, self._weights = exchange.averages(self._parameters, asked)
         self.exchanges = self._exchanged = 0
         self._exchanging = self._running = 0.0
 
@@ -171,7 +170,8 @@ class _Step:
         for number in range(self._asked.updates):
             self._update(micro[number * self._asked.accumulate : (number + 1) * self._asked.accumulate])
             if self._asked.strategy == "local_sgd" and (number + 1) % self._asked.sync_every == 0:
-                exchange.average(self._parameters, self._asked.parts)
+                for whole in self._weights:
+                    whole.average()
                 self.exchanges += 1
         self._exchanged += self.exchanges
         self._running += perf_counter() - began
@@ -211,7 +211,7 @@ class _Step:
             self.exchanges += exchanged and not quiet
         began = perf_counter()
         for bucket in self.buckets:
-            exchange.average([p.grad for p in bucket], self._asked.parts)
+            bucket.average()
         self._exchanging += perf_counter() - began
         self._optimizer.step()
         if self.duties is not None:
