@@ -65,7 +65,7 @@ def averages(parameters: list[Any], asked: Any) -> tuple[list[Averaging], list[A
 
 
 def _sum_rounded(bucket: Any, dtype: Any) -> Any:
-    """What torch's 16-bit hooks do; its own bf16 one refuses Gloo, by its name, though Gloo can add bf16."""
+    """What torch's 16-bit hooks do; its own bf16 one refuses builds without NCCL, though Gloo can add bf16."""
     buffer = bucket.buffer()
     small = buffer.to(dtype).div_(dist.get_world_size())
     return dist.all_reduce(small, async_op=True).get_future().then(lambda done: buffer.copy_(done.value()[0]))
