@@ -46,7 +46,7 @@ test-kernels: install
 
 # A real Slurm of two nodes on this machine; needs slurm-wlm, munge and the superuser's rights, and takes minutes.
 test-slurm: install
-	$(BIN)/python -m pytest tests/slurm --timeout=300
+	$(BIN)/python -m pytest tests/slurm --timeout=330
 
 test-gpu: install
 	$(BIN)/python -m pytest tests/gpu

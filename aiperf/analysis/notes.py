@@ -105,6 +105,16 @@ def _latency_bounds(v: Mapping[str, Any]) -> str:
     return f"95 % bounds of a launch's percentile, from its units: {'; '.join(parts)}"
 
 
+def _metric_zero(v: Mapping[str, Any]) -> str:
+    means = ", ".join(f"{side} {_in_unit(mean, v['unit'])}" for side, mean in v["means"].items())
+    return f"{v['metric']} of {_and(v)} was 0 in at least one launch, so there is no ratio with it; means: {means}"
+
+
+def _in_unit(value: float, unit: str) -> str:
+    known = {"s": format_time, "B": format_bytes}
+    return known[unit](value) if unit in known else f"{significant(value)} {unit}".strip()
+
+
 def _memory_below(v: Mapping[str, Any]) -> str:
     size = format_bytes(v["bytes"])
     return (
@@ -252,12 +262,7 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
         f"times count from {' and from '.join(f'{since} on {side}' for side, since in v['sides'].items())}; use one "
         "client for both sides"
     ),
-    "metric_zero": lambda v: (
-        f"{v['metric']} is not compared, because no ratio has a meaning where it is 0: "
-        + ", ".join(
-            f"{side} {significant(mean)}{' ' * bool(v['unit'])}{v['unit']}" for side, mean in v["means"].items()
-        )
-    ),
+    "metric_zero": _metric_zero,
     "latencies_zero": lambda v: f"{' and '.join(v['metrics'])} not compared: 0 in at least one launch",
     "no_cpu_time": lambda v: (
         f"{v['metric']} time is not compared: in at least one pair the kernel reported none for a side"

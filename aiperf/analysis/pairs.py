@@ -180,7 +180,9 @@ def lacks_primary_metric(pair: Pair, case: Case) -> tuple[str, str]:
     for side in (s.name for s in case.sides):
         if pair.void or (side_value(pair, side, how=how) or 0) > 0:
             continue
-        sentence = f"{metric} is the metric of this case, but was not reported"
+        reported = side_value(pair, side, how=how) is not None
+        what = "is 0, which has no ratio" if reported else "was not reported"
+        sentence = f"{metric} is the metric of this case, but {what}"
         if metric == "peak_memory":
             sentence += "; it is unknown for a program smaller than aiperf"
         if metric in LATENCIES:

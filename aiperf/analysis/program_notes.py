@@ -1,5 +1,5 @@
 """What a reader should know of programs beside their verdict: leftovers, work that not every run does, what is unknown.
-And of whoever gives metrics of its own, those that are 0.
+The metrics of its own that a side gives, be it a program or not, are here too, where they are 0.
 
 What must not live here: sentences, running programs.
 """
@@ -47,17 +47,19 @@ def program_notes(pairs: Sequence[Pair], case: Case) -> tuple[Note, ...]:
 
 
 def zero_notes(pairs: Sequence[Pair], case: Case) -> tuple[Note, ...]:
-    """A note on each metric of the sides' own that all of them gave in every pair, and that was 0 in one: the table
-    leaves it out, as no ratio has a meaning there."""
+    """A note on each metric of the sides' own that all of them gave in every pair and that was 0 for some: the table
+    leaves out the comparisons with these, which have no ratio."""
     used, sides = valid(pairs), [side.name for side in case.sides]
     found = []
     for metric in case.program_metrics if used else ():
         how = reading(used, case, metric=metric.name)
-        given = {side: [side_value(pair, side, how=how) for pair in used] for side in sides}
-        known = {side: [v for v in numbers if v is not None] for side, numbers in given.items()}
-        if all(len(numbers) == len(used) for numbers in known.values()) and 0 in map(min, known.values()):
-            means = {side: fmean(numbers) for side, numbers in known.items()}
-            found.append(Note("metric_zero", {"metric": metric.name, "unit": metric.unit, "means": means}))
+        given = {side: [v for pair in used if (v := side_value(pair, side, how=how)) is not None] for side in sides}
+        zero = [side for side, numbers in given.items() if numbers and min(numbers) == 0]
+        if zero and all(len(numbers) == len(used) for numbers in given.values()):
+            means = {side: fmean(numbers) for side, numbers in given.items()}
+            found.append(
+                Note("metric_zero", {"metric": metric.name, "unit": metric.unit, "sides": zero, "means": means})
+            )
     return tuple(found)
 
 

@@ -191,10 +191,14 @@ def test_a_metric_of_the_sides_own_that_is_0_somewhere_is_told_and_not_one_that_
         pair(1, {"clipped": (5.0,)}, {"clipped": (0.0, 0.0)}),
     )
     (note,) = zero_notes([some, none], case)
-    assert note == Note("metric_zero", {"metric": "clipped", "unit": "tokens", "means": {"before": 4.0, "after": 0.5}})
+    means = {"before": 4.0, "after": 0.5}
+    assert note == Note("metric_zero", {"metric": "clipped", "unit": "tokens", "sides": ["after"], "means": means})
     assert note_sentence(note) == (
-        "clipped is not compared, because no ratio has a meaning where it is 0: before 4.00 tokens, after 0.500 tokens"
+        "clipped of after was 0 in at least one launch, so there is no ratio with it; "
+        "means: before 4.00 tokens, after 0.500 tokens"
     )
+    held = Note("metric_zero", {"metric": "held", "unit": "B", "sides": ["after"], "means": {"before": 2048.0}})
+    assert note_sentence(held).endswith("means: before 2 KiB")
     assert zero_notes([some], case) == ()
     assert zero_notes([none, pair(2, {"clipped": (1.0,)}, {})], case) == ()
     assert zero_notes([], case) == ()

@@ -278,7 +278,7 @@ CASES = {
     },
     "scopes": Case("scopes.cu", 256, SCOPES, {"ROUNDS": 12, "EVERY": 4}),
     "split": Case("split_k.cu", 64 * 128, SPLIT, {"ROWS": 64, "COLS": 128, "DEPTH": 256}),
-    "beside": Case("hot_table.cu", 8192, BESIDE, {"TABLE": 256, "HINT": 0, "READS": 3, "TILE_KIB": 4}),
+    "beside": Case("hot_table.cu", 8192, BESIDE, {"TABLE": 256, "HINT": 0, "READS": 3, "LOOKUPS": 2, "TILE_KIB": 4}),
     **{
         f"wide_{name}": Case("tile.cu", 8192, pairwise("stream_tiles", 2, 256), {"STEPS": 3, "TILE": 2048, **defines})
         for name, defines in {"plain": {"STAGES": 0}, "two": {"STAGES": 2}, "bulk": {"STAGES": 2, "BULK": 1}}.items()
@@ -551,7 +551,8 @@ def test_streams_and_tiles_beside_a_table_read_all_and_look_up_what_they_found(t
     keys = np.zeros((2, 512), dtype=np.uint32)
     for read in np.pad(fours, (0, 2 * 3 * 512 - len(fours))).reshape(2, 3, 512).transpose(1, 0, 2):
         keys = keys * np.uint32(31) + read
-    found = table[mixed(keys + np.arange(512, dtype=np.uint32)) % 256]
+    threads, apart = np.arange(512, dtype=np.uint32), np.uint32(0x9E3779B9)
+    found = table[mixed(keys + threads) % 256] + table[mixed(keys + threads + apart) % 256]
     started = np.arange(2)[:, None] * 3 * 512 + np.arange(512) < len(fours)
     assert np.array_equal(sums.view(np.uint32), np.where(started, found, 0).sum(axis=0))
     tiles = stream.reshape(-1, 1024)

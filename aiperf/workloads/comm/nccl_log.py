@@ -88,7 +88,7 @@ def read(text: str, settings: Mapping[str, str]) -> Facts:
 
 
 def _transport(way: str) -> str:
-    """P2P, SHM, or of a network which: NET/Socket, NET/IB."""
+    """The transport, and for a network which one: P2P, SHM, NET/Socket, NET/IB."""
     parts = way.split("/")
     return "/".join(parts[: 2 if parts[0] == "NET" else 1])
 

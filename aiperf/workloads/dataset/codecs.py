@@ -97,7 +97,7 @@ def _float_decoder() -> Decode:
         torch.from_numpy(row).copy_(torch.from_numpy(np.frombuffer(stored, np.float16)))
 
     with warnings.catch_warnings():
-        # torch says once in a process that it cannot keep others from writing to such bytes; it only reads them here.
+        # torch warns once per process that a tensor over read-only bytes must not be written to; these are only read.
         warnings.simplefilter("ignore", UserWarning)
         decode(bytes(2), np.empty(1, np.float32))
     return decode

@@ -45,8 +45,8 @@ class Seats:
         return self.ranks * (self.each + self.copies)
 
     def of(self, chosen: Any) -> Any:
-        """The seat to which each row goes, given its expert; of a copied expert every second row goes to the copy. The
-        host waits for nothing."""
+        """The seat to which each row goes, given its expert; of a copied expert every second row goes to the copy.
+        Without a host synchronisation."""
         if not self.copies:
             return chosen
         seats = chosen + chosen // self.each * self.copies

@@ -35,11 +35,11 @@ def buckets_of(parameters: list[Any], cap: float) -> list[list[Any]]:
 
 
 class Averaging:
-    """The average over the ranks of some parameters, or of their gradients, by one all-reduce of a buffer that is kept.
-    Quotients are written into it and the sums read back, as DDP does with its buckets."""
+    """The average over the ranks of some parameters, or of their gradients, by one all-reduce of a buffer that is kept
+    from step to step. Values are divided as they are written into it, as DDP does with its buckets."""
 
     def __init__(self, parameters: list[Any], ranks: int, *, gradients: bool) -> None:
-        self._parameters, self._ranks, self._gradients = parameters, ranks, gradients
+        self._parameters, self._share, self._gradients = parameters, 1.0 / ranks, gradients
         sizes = [p.numel() for p in parameters]
         self._flat = torch.empty(sum(sizes), dtype=parameters[0].dtype, device=parameters[0].device)
         self._places = [part.view_as(p) for part, p in zip(self._flat.split(sizes), parameters, strict=True)]
@@ -49,19 +49,18 @@ class Averaging:
         with torch.no_grad():
             tensors = [p.grad if self._gradients else p for p in self._parameters]
             for tensor, place in zip(tensors, self._places, strict=True):
-                torch.div(tensor, self._ranks, out=place)
+                torch.mul(tensor, self._share, out=place)
             dist.all_reduce(self._flat)
             for tensor, place in zip(tensors, self._places, strict=True):
                 tensor.copy_(place)
 
 
-def averages(parameters: list[Any], asked: Any) -> tuple[list[Averaging], list[Averaging]]:
-    """What a step averages itself: after its backward pass gradients, cut where DDP cuts; of local_sgd the weights."""
-    if asked.strategy == "local_sgd":
-        return [], [Averaging(parameters, asked.parts, gradients=False)]
-    alone = asked.strategy != "after_backward" or asked.parts == 1
-    cut = [] if alone else buckets_of(parameters, asked.bucket_mb * 2**20)
-    return [Averaging(bucket, asked.parts, gradients=True) for bucket in cut], []
+def gradient_averages(parameters: list[Any], asked: Any) -> list[Averaging]:
+    """What ``after_backward`` averages: the gradients of each of DDP's buckets; nothing elsewhere or on one rank."""
+    if asked.strategy != "after_backward" or asked.parts == 1:
+        return []
+    buckets = buckets_of(parameters, asked.bucket_mb * 2**20)
+    return [Averaging(bucket, asked.parts, gradients=True) for bucket in buckets]
 
 
 def _sum_rounded(bucket: Any, dtype: Any) -> Any:

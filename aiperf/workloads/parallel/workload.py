@@ -158,7 +158,8 @@ class _Step:
             named = dict(task.module.named_parameters())
             self.duties = Duties(named, asked.context.scratch, rank=asked.context.rank, shares=shares)
         self._parameters = list(task.module.parameters())
-        self.buckets, self._weights = exchange.averages(self._parameters, asked)
+        self.buckets, local = exchange.gradient_averages(self._parameters, asked), asked.strategy == "local_sgd"
+        self._whole = exchange.Averaging(self._parameters, asked.parts, gradients=False) if local else None
         self.exchanges = self._exchanged = 0
         self._exchanging = self._running = 0.0
 
@@ -169,9 +170,8 @@ class _Step:
         micro = self._micro()
         for number in range(self._asked.updates):
             self._update(micro[number * self._asked.accumulate : (number + 1) * self._asked.accumulate])
-            if self._asked.strategy == "local_sgd" and (number + 1) % self._asked.sync_every == 0:
-                for whole in self._weights:
-                    whole.average()
+            if self._whole is not None and (number + 1) % self._asked.sync_every == 0:
+                self._whole.average()
                 self.exchanges += 1
         self._exchanged += self.exchanges
         self._running += perf_counter() - began

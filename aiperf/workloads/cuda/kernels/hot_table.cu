@@ -1,8 +1,8 @@
 // A stream that is read once beside a table that is read again and again: where the stream may displace the table from
 // the L1 (HINT), and how much of the multiprocessor's memory is L1 (carveout).
 // Defines: N (elements of the stream, a multiple of 4), TABLE (entries, a power of two), and per entry:
-// stream_beside_table HINT (DEFAULT, CG or NO_ALLOCATE), READS (16-byte loads of a thread in a round) and LOOKUPS (of
-// each round);
+// stream_beside_table HINT (DEFAULT, CG or NO_ALLOCATE), READS (16-byte loads of a thread in a round) and LOOKUPS
+// (look-ups of a thread in a round);
 // tile_beside_table TILE_KIB (shared memory of a block).
 
 #define DEFAULT 0
