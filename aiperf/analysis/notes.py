@@ -106,13 +106,8 @@ def _latency_bounds(v: Mapping[str, Any]) -> str:
 
 
 def _metric_zero(v: Mapping[str, Any]) -> str:
-    means = ", ".join(f"{side} {_in_unit(mean, v['unit'])}" for side, mean in v["means"].items())
+    means = ", ".join(f"{side} {_own_figure(mean, v['unit'])}" for side, mean in v["means"].items())
     return f"{v['metric']} of {_and(v)} was 0 in at least one launch, so there is no ratio with it; means: {means}"
-
-
-def _in_unit(value: float, unit: str) -> str:
-    known = {"s": format_time, "B": format_bytes}
-    return known[unit](value) if unit in known else f"{significant(value)} {unit}".strip()
 
 
 def _memory_below(v: Mapping[str, Any]) -> str:
@@ -196,7 +191,9 @@ def _source_figures(v: Mapping[str, Any]) -> str:
 
 
 def _own_figure(value: float, unit: str) -> str:
-    return format_time(value) if unit == "s" else f"{significant(value)} {unit}"
+    """A number that aiperf did not measure itself; ``unit`` may be empty."""
+    known = {"s": format_time, "B": format_bytes}
+    return known[unit](value) if unit in known else f"{significant(value)} {unit}".strip()
 
 
 _SAY_WHY = 'or say why not with done_outside="..." in the Workload'

@@ -251,6 +251,10 @@ def test_a_programs_own_metric_is_the_mean_over_its_runs_and_its_direction_count
     assert ratios([pair], case, metric="speed")[0] == pytest.approx([math.log(5.0 / 2.5)])
     assert lacks_primary_metric(pair, case) == ("", "")
     assert lacks_primary_metric(replace(pair, runs=tuple(runs[:1])), case)[0] == "after"
+    idle = replace(pair, runs=(runs[0], replace(runs[1], values={"speed": (0.0,)})))
+    assert lacks_primary_metric(idle, case) == (
+        "after", "speed is the metric of this case, but is 0, which has no ratio"
+    )  # fmt: skip
     with pytest.raises(ComparisonError, match='"speed" is not a metric'):
         value(pair, "before", make_case(), metric="speed")
 

@@ -181,6 +181,29 @@ def test_the_share_is_that_of_the_all_reduces_in_the_steps_since_it_was_last_ask
         }  # fmt: skip
 
 
+def test_averages_pass_through_a_buffer_that_is_kept_and_holds_shares(monkeypatch):
+    seen = []
+
+    def all_reduce(flat):
+        seen.append((flat.data_ptr(), flat.tolist()))
+        flat.mul_(2)
+
+    monkeypatch.setattr(exchange.dist, "all_reduce", all_reduce)
+    parameters = [torch.nn.Parameter(torch.tensor(values)) for values in ([[1.0, 2.0]], [3.0])]
+    for p in parameters:
+        p.grad = -p.detach().clone()
+    for gradients, sign in ((True, -1.0), (False, 1.0)):
+        averaging = exchange.Averaging(parameters, 4, gradients=gradients)
+        before = len(seen)
+        averaging.average()
+        averaging.average()
+        (first, shares), (second, _) = seen[before:]
+        assert first == second
+        assert shares == [sign * 0.25, sign * 0.5, sign * 0.75]
+    assert [p.grad.tolist() for p in parameters] == [[[-0.25, -0.5]], [-0.75]]
+    assert [p.detach().tolist() for p in parameters] == [[[0.25, 0.5]], [0.75]]
+
+
 def test_both_strategies_report_equal_work(found):
     names = ("count.bytes", "count.flops", "count.items")
     assert [float(found[0]["buckets"][n]) for n in names] == [float(found[0]["ddp"][n]) for n in names]
