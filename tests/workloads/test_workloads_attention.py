@@ -175,6 +175,16 @@ def test_flex_attention_is_skipped_without_a_gpu_with_the_reason() -> None:
         attention.forward(Context(), backend="flex", kv_len=128)
 
 
+def test_the_backend_that_torch_runs_is_a_fact() -> None:
+    def chosen(backend: str) -> Any:
+        return attention.forward(Context(), backend=backend, **WINDOWED).facts["chosen_backend"]
+
+    assert (chosen("default"), chosen("flash"), chosen("math")) == ("flash", "flash", "math")
+    with torch.inference_mode():
+        assert (chosen("default"), chosen("math")) == ("flash", "math")
+    assert "chosen_backend" not in attention.forward(Context(), backend="composed", **WINDOWED).facts
+
+
 def test_a_backend_that_refuses_the_inputs_is_skipped_with_its_own_words() -> None:
     def refuse() -> None:
         raise RuntimeError("No available kernel.\nmore")

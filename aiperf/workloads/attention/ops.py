@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from aiperf.workloads.attention.masks import Mask
 from aiperf.workloads.contract import SkipSide
@@ -18,6 +20,8 @@ from aiperf.workloads.shared.tried import tried
 
 Run = Callable[[], Any]
 _PINNED = {"math": "MATH", "flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION", "cudnn": "CUDNN_ATTENTION"}
+FUSED = ("default", *_PINNED)
+"""What ``fused`` takes."""
 
 
 def composed(q: Any, k: Any, v: Any, *, mask: Mask) -> Run:
@@ -63,6 +67,31 @@ def fused(q: Any, k: Any, v: Any, *, backend: str, mask: Mask) -> Run:
             return scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=causal, **grouped)
 
     return tried(run, f"attention backend {backend} does not support these inputs here")
+
+
+class _Called(TorchDispatchMode):
+    """Notes the backends of attention that are called in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.backends: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func._schema.name
+        if name == "aten::scaled_dot_product_attention":  # whole in inference mode
+            with self:
+                return func.decompose(*args, **(kwargs or {}))
+        self.backends += re.findall(r"::_scaled_dot_product_(\w+)_attention", name)
+        return func(*args, **(kwargs or {}))
+
+
+def backend_of(run: Run) -> str:
+    """The backend that torch runs for ``run``, made by ``fused``: with ``default`` it chooses by version, GPU, mask and
+    shape. Calls ``run`` once."""
+    with _Called() as called:
+        run()
+    # The math backend is made of products and a softmax.
+    return "+".join(sorted(set(called.backends))) or "math"
 
 
 def flex(q: Any, k: Any, v: Any, *, mask: Mask) -> Run:

@@ -162,6 +162,7 @@ def _equal(context: Context, shapes: Mapping[str, tuple[int, ...]], seen: Mask, 
         facts={
             "backend": way.backend,
             **(run.facts() if isinstance(run, Tiled) else {}),
+            **({"chosen_backend": backends.backend_of(run)} if way.backend in backends.FUSED else {}),
             "score_bytes": math.prod(q.shape[:3]) * k.shape[2] * q.element_size(),
             "kv_bytes": keeping.now.k.nbytes + keeping.now.v.nbytes,
         },
