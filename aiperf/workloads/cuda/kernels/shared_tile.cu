@@ -1,5 +1,6 @@
 // A tile that every block of a cluster needs, REUSE times: in the shared memory of the first block, from which the others
-// read it, or multicast by the copy engine into each block. Sums of whole numbers, weighted by rank.
+// read it each time or copy it once, loaded by each block for itself, or multicast by the copy engine into each block.
+// Sums of whole numbers, weighted by rank.
 // Defines: N (words, a multiple of WORDS), WORDS (of a tile, a power of two of 1024 or more), CLUSTER (blocks of a
 // cluster), REUSE. Blocks of 256 threads, CLUSTER for each tile. Needs compute capability 9.0.
 
@@ -47,26 +48,57 @@ __device__ __forceinline__ void sum_up(unsigned tile, unsigned rank, int* __rest
   if (threadIdx.x % 32 == 0) out[blockIdx.x * (THREADS / 32) + threadIdx.x / 32] = (int)(sum * (rank + 1));
 }
 
+// All threads of the block call it, once.
+__device__ __forceinline__ void load_tile(int* tile, Barrier* here, const int* __restrict__ values) {
+  if (threadIdx.x == 0) {
+    barrier_init(here, 1);
+    barriers_are_visible();
+    expect_bytes(here, WORDS * sizeof(int));
+    bulk_copy(tile, values + (unsigned long long)(blockIdx.x / CLUSTER) * WORDS, WORDS * sizeof(int), here);
+  }
+  __syncthreads();
+  wait_for(here, 0);
+}
+
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS)
     read_from_leader(const int* __restrict__ values, int* __restrict__ out) {
   __shared__ __align__(128) int tile[WORDS];
   __shared__ Barrier here;
   const unsigned rank = rank_in_cluster();
-  if (rank == 0) {
-    if (threadIdx.x == 0) {
-      barrier_init(&here, 1);
-      barriers_are_visible();
-      expect_bytes(&here, sizeof tile);
-      bulk_copy(tile, values + (unsigned long long)(blockIdx.x / CLUSTER) * WORDS, sizeof tile, &here);
-    }
-    __syncthreads();
-    wait_for(&here, 0);
-  }
+  if (rank == 0) load_tile(tile, &here, values);
   // The tile is there for all.
   cluster_barrier();
   sum_up<true>(address_in(0, tile), rank, out);
   // The first block stays while others read.
   cluster_meeting();
+}
+
+// As above, but the others read the leader's tile once, into their own shared memory.
+extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS)
+    read_fetched_copy(const int* __restrict__ values, int* __restrict__ out) {
+  __shared__ __align__(128) int tile[WORDS];
+  __shared__ Barrier here;
+  const unsigned rank = rank_in_cluster();
+  if (rank == 0) load_tile(tile, &here, values);
+  cluster_barrier();
+  if (rank != 0) {
+    const unsigned leaders = address_in(0, tile);
+#pragma unroll
+    for (unsigned k = threadIdx.x; k < FOURS; k += THREADS)
+      reinterpret_cast<int4*>(tile)[k] = load_four<true>(leaders + 16 * k);
+    __syncthreads();
+  }
+  sum_up<false>(shared_address(tile), rank, out);
+  cluster_meeting();
+}
+
+// No cluster: every block loads the tile itself, CLUSTER blocks in a row the same one.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    read_loaded_copy(const int* __restrict__ values, int* __restrict__ out) {
+  __shared__ __align__(128) int tile[WORDS];
+  __shared__ Barrier here;
+  load_tile(tile, &here, values);
+  sum_up<false>(shared_address(tile), blockIdx.x % CLUSTER, out);
 }
 
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS)
