@@ -26,6 +26,7 @@ GIVEN |= {"head_dim": 32, "block_q": 16, "block_kv": 32, "decode_block_kv": 32}
         ({"q_len": 40}, "q_len is 40; it must be a multiple of block_q"),
         ({"kv_len": 80}, "kv_len is 80; it must be a multiple of block_kv"),
         ({"decode_kv": 48}, "decode_kv is 48; it must be a multiple of decode_block_kv"),
+        ({"backend": "one_kernel", "decode_warps": 4}, "decode_warps is for the kernel of the sequences alone"),
         ({"kv_len": 0}, "kv_len counts the tokens of the chunk"),
     ],
 )
@@ -131,3 +132,16 @@ def test_a_backend_launches_its_kernels_where_it_says(
     out = batch()
     assert queues.seen == wanted
     assert {name: array.shape for name, array in out.items()} == {"prefill": (32, 4, 32), "decode": (2, 4, 32)}
+
+
+@pytest.mark.parametrize(("decode_warps", "wanted"), [(0, 8), (4, 4)])
+def test_the_kernel_of_the_sequences_alone_has_warps_of_its_own(
+    decode_warps: int, wanted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, dict[str, Any]] = {}
+    for name in ("_prefill_alone", "_decode_alone"):
+        launched = {(tiles,): lambda *_, name=name, **options: given.update({name: options}) for tiles in (4, 8)}
+        monkeypatch.setattr(hybrid, name, launched)
+    asked = {"backend": "serial", "num_warps": 8, "num_stages": 2, "decode_stages": 2, "decode_warps": decode_warps}
+    hybrid._Batch(arrays(), SimpleNamespace(**GIVEN, **asked))()
+    assert given == {"_prefill_alone": {"num_warps": 8}, "_decode_alone": {"num_warps": wanted}}

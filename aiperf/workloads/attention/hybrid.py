@@ -216,7 +216,7 @@ class _Batch:
         self._compiled["decode"] = _decode_alone[(self._decodes,)](
             given["decode_q"], given["decode_k"], given["decode_v"], self._decode_out, asked.decode_kv, asked.kv_heads,
             self._scale, self._group, self._decode_block_q, asked.decode_block_kv, asked.head_dim, asked.decode_stages,
-            num_warps=asked.num_warps,
+            num_warps=asked.decode_warps or asked.num_warps,
         )  # fmt: skip
 
     def _together(self) -> None:
@@ -249,6 +249,8 @@ def _check(asked: SimpleNamespace) -> None:
         size = getattr(asked, name)
         if size < 16 or size & (size - 1):
             raise ValueError(f"{name} is {size}; it must be a power of 2, at least 16")
+    if asked.decode_warps and asked.backend == "one_kernel":
+        raise ValueError("decode_warps is for the kernel of the sequences alone; one_kernel has num_warps for both")
     for name, block in (("q_len", "block_q"), ("kv_len", "block_kv"), ("decode_kv", "decode_block_kv")):
         if getattr(asked, name) % getattr(asked, block):
             raise ValueError(f"{name} is {getattr(asked, name)}; it must be a multiple of {block}")
@@ -291,6 +293,7 @@ def hybrid(
     num_warps: int = 8,
     num_stages: int = 2,
     decode_stages: int = 2,
+    decode_warps: int = 0,
 ) -> Workload:
     """Attention of a hybrid batch: a chunk of ``q_len`` tokens at the end of a prompt of ``kv_len``, causal, and one
     query a head of each of ``sequences`` over ``decode_kv`` cached tokens. Keys and values lie token by token.
@@ -299,7 +302,8 @@ def hybrid(
     two. ``one_kernel`` has as many programs as both together: each asks a counter of its multiprocessor which kind of
     tile comes next, in proportion to their numbers, and takes one. All compute tiles by the same code: ``block_q``
     queries of a head against ``block_kv`` keys a step in ``num_stages``, or the queries that share a KV head against
-    ``decode_block_kv`` keys a step in ``decode_stages``; sizes must be multiples of these blocks.
+    ``decode_block_kv`` keys a step in ``decode_stages``; sizes must be multiples of these blocks. Programs have
+    ``num_warps``; those of a kernel for the sequences alone ``decode_warps``, if not 0.
 
     FLOPs: 4 x heads x head_dim x pairs of a query and a key it sees. Bytes: queries, results, keys and values once.
     Items: tokens that have queries (book, chapter 18).
