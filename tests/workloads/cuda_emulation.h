@@ -230,6 +230,7 @@ static void arrive_in(unsigned, Barrier* barrier) { arrive(barrier); }
 static int4 load_once(const int4* from) { return *from; }
 static float load_streaming(const float* base, unsigned i) { return base[i]; }
 static void prefetch_l2(const float*) {}
+static void add_result(float* out, unsigned i, float result) { out[i] += result; }
 static float bf16(unsigned pair, bool high) {
   const unsigned bits = high ? pair & 0xffff0000u : pair << 16;
   float value;

@@ -32,6 +32,8 @@ class Case:
     n: int
     body: str
     defines: dict[str, object] = field(default_factory=dict)
+    broken: tuple[str, str] = ("", "")
+    """A fault put in on purpose: this text becomes that one."""
 
     def text(self, name: str) -> str:
         code = _PTX.sub("", (KERNELS / self.source).read_text(encoding="utf-8"))
@@ -46,6 +48,8 @@ class Case:
             ("extern __shared__ __align__(128) Half stages[];", "alignas(16) static Half stages[1 << 16];"),
         ):
             code = code.replace(was, becomes)
+        assert self.broken[0] in code
+        code = code.replace(*self.broken)
         macros = {"N": self.n, **self.defines}
         known = {*macros, *re.findall(r"#define (\w+)", code)}
         head = "".join(f"#define {key} {value}\n" for key, value in macros.items())
@@ -87,17 +91,17 @@ tell(out);
 """
 STREAMS = """
 for (auto entry : {two_streams_cpp, two_streams_ptx}) {
-  std::vector<float> out(n); launch(1, 256, [&] { entry(given, given + n, out.data()); }); tell(out);
+  std::vector<float> out(n); launch(2, 256, [&] { entry(given, given + n, out.data()); }); tell(out);
 }
 std::vector<float> out(n); launch(2, 64, [&] { stream_l2_prefetch(given, given + n, out.data()); }); tell(out);
 """
 ROUNDS = """
 for (int round = 0; round < 2; ++round) {
-  std::vector<float> out(n, -7.0f);
+  std::vector<float> out(n, 0.0f);
   for (unsigned task = 0; task < n / 256; ++task) launch(1, 256, [&] { one_task(given, out.data()); });
-  tell(out); std::fill(out.begin(), out.end(), -7.0f);
+  tell(out); std::fill(out.begin(), out.end(), 0.0f);
   launch(2, 256, [&] { task_queue(given, out.data()); });
-  tell(out); std::fill(out.begin(), out.end(), -7.0f);
+  tell(out); std::fill(out.begin(), out.end(), 0.0f);
   launch(2, 256, [&] { task_queue_short(given, out.data()); });
   tell(out);
 }
@@ -133,7 +137,7 @@ tell(out);
 """
 UNEVEN = """
 for (auto entry : {uneven_static, uneven_queue, uneven_queue}) {
-  std::vector<float> out(n, -7.0f);
+  std::vector<float> out(n, 0.0f);
   launch(3, 256, [&] { entry(given, given + n, out.data()); }); tell(out);
 }
 """
@@ -144,6 +148,12 @@ for (auto entry : {items_static, items_queue, items_queue}) {
 }
 std::vector<float> out(n, 0.0f);
 launch(3, 256, [&] { items_queue(given, out.data()); }); tell(out);
+"""
+DRAWN_TWICE = """
+for (auto entry : {block_each, task_queue}) {
+  std::vector<float> out(n, 0.0f);
+  launch(entry == block_each ? n / 256 : 2, 256, [&] { entry(given, out.data()); }); tell(out);
+}
 """
 SCOPES = """
 std::vector<int> out(n, -7), slots(2, -7); unsigned state = 0;
@@ -215,7 +225,7 @@ CASES = {
         "lookup.cu", 1000, pairwise("lookup_plain", 1, 256) + pairwise("lookup_restrict", 1, 256),
         {"ITEMS": 4, "TABLE": 64},
     ),
-    "streams": Case("streams.cu", 1000, STREAMS, {"ITEMS": 4, "AHEAD": 2}),
+    "streams": Case("streams.cu", 1100, STREAMS, {"ITEMS": 4, "AHEAD": 2}),
     "transpose_conflict": Case("transpose.cu", 70, pairwise("transpose_tile", 9, 256, "n * n"), {"PAD": 0}),
     "transpose": Case(
         "transpose.cu", 70,
@@ -295,6 +305,10 @@ CASES = {
     "queue_block": Case("queue.cu", 1024, ROUNDS, {"STEPS": 3, "CHUNK": 3}),
     "queue_warp": Case("queue.cu", 1024, ROUNDS, {"STEPS": 3, "POP": "WARP", "CHUNK": 3}),
     "queue_thread": Case("queue.cu", 1024, ROUNDS, {"STEPS": 3, "POP": "THREAD", "CHUNK": 3}),
+    # A counter of which the last bit is lost, so that two draw each task.
+    "queue_twice": Case(
+        "queue.cu", 1024, DRAWN_TWICE, {"STEPS": 3}, ("atomicAdd(&next_task, 1u);", "atomicAdd(&next_task, 1u) / 2;")
+    ),
     "groups": Case("cluster.cu", 8192, GROUPS, {"GROUP": 4}),
     "wide_groups": Case("cluster.cu", 16384, GROUPS, {"GROUP": 2, "VECTORS": 4}),
     "loop": Case("loop.cu", 300, LOOP, {"ITERATIONS": 5}),
@@ -381,7 +395,7 @@ def test_lookups_go_round_the_table(told: Told) -> None:
 
 
 def test_both_streams_are_read_however_they_are_scheduled(told: Told) -> None:
-    a, b = told.given[:1000].astype(np.float64), told.given[1000:2000].astype(np.float64)
+    a, b = told.given[:1100].astype(np.float64), told.given[1100:2200].astype(np.float64)
     assert len(told.floats("streams")) == 3
     for out in told.floats("streams"):
         assert np.array_equal(out, (a + 2.5 * b).astype(np.float32))
@@ -489,6 +503,12 @@ def test_a_queue_hands_out_every_task_once_and_is_ready_for_the_next_step(told: 
     assert len(told.floats(name)) == 6
     for out in told.floats(name):
         assert np.array_equal(out, x)
+
+
+def test_a_task_that_two_blocks_draw_fails_the_check(told: Told) -> None:
+    once, twice = told.floats("queue_twice")
+    assert np.array_equal(twice, 2 * once)
+    assert not np.array_equal(twice, once)
 
 
 def test_uneven_tasks_are_done_once_and_as_long_as_drawn(told: Told) -> None:

@@ -110,9 +110,12 @@ __global__ void decide_and_launch(Plan p, State* state) {
     alternative<<<(unsigned)((p.n + BLOCK - 1) / BLOCK), BLOCK>>>(p.x, p.y, p.n, 1.0f, 1, state, p.seen);
 }
 
+// Added up over the rounds of a step, from zero, so that a child that ran twice or not at all shows.
+__device__ void add_square(const float* x, float* y, int64_t i) { y[i] = fmaf(x[i], x[i], y[i]); }
+
 __global__ void child(const float* x, float* y, int64_t begin, int64_t end) {
   const int64_t i = begin + (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < end) y[i] = x[i] * x[i];
+  if (i < end) add_square(x, y, i);
 }
 
 __host__ __device__ inline int64_t part(int64_t length, int32_t index, int32_t children) { return length * index / children; }
@@ -129,7 +132,7 @@ __global__ void parent_launches(Plan p, State* state) {
 __global__ void parent_inline(Plan p, State* state, int32_t turn) {
   const int64_t length = decided(p, turn);
   for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < length; i += (int64_t)gridDim.x * blockDim.x)
-    p.y[i] = p.x[i] * p.x[i];
+    add_square(p.x, p.y, i);
   if (blockIdx.x == 0 && threadIdx.x == 0) p.seen[turn] = (int32_t)length;
 }
 
@@ -332,6 +335,7 @@ struct Runner {
 
   void step(cudaStream_t s) {
     TRY(cudaMemsetAsync(state, 0, sizeof(State), s));
+    if (p.decision == SPAWN) TRY(cudaMemsetAsync(p.y, 0, p.n * sizeof(float), s));
     if (p.decision == WHILE) loop(s);
     else if (p.issue == DEVICE_GRAPH) TRY(cudaGraphLaunch(execs[0], s));
     else if (p.issue == SCHEDULER) TRY(cudaGraphLaunch(execs[1], s));

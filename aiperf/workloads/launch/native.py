@@ -136,10 +136,11 @@ class LaunchRequest:
             found = np.append(half + (keys[:-1] * np.float32(half)).astype(np.int64), self.n)
         return found.astype(np.int32)
 
-    def result(self, x: Any, last: int) -> Any:
-        """What ``y`` must hold, from ``x`` in float64 and the last decision."""
+    def result(self, x: Any, seen: Any) -> Any:
+        """What ``y`` must hold, from ``x`` in float64 on the host and the decisions."""
         if self.decision == "spawn":
-            return x * x
+            return x * x * (len(seen) - np.searchsorted(np.sort(seen), np.arange(self.n), side="right"))
+        last = int(seen[-1])
         if self.decision == "if":
             return x * (1.25 if last > 0 else 0.5)
         if self.decision == "switch":
@@ -227,7 +228,8 @@ class _Arrays:
     def reference(self) -> dict[str, Any]:
         """float64 truth for the current inputs."""
         seen = self._asked.choices(self.keys.cpu().numpy())
-        truth = {"y": self._asked.result(self.x.double(), int(seen[-1])), "seen": torch.from_numpy(seen)}
+        y = torch.from_numpy(self._asked.result(self.x.double().cpu().numpy(), seen))
+        truth = {"y": y, "seen": torch.from_numpy(seen)}
         if self._asked.issue in TWO_CHAINS:
             return {**truth, "staged": truth["y"]}
         return truth if self.host is None else {**truth, "staged": self.host}

@@ -64,8 +64,9 @@ def graph(
     and itself (``scheduler``), or by one that launches every kernel of every item (``dynamic_parallelism``).
     ``decision``, by data that a first kernel writes: ``if`` (one more kernel in a share ``taken`` of the iterations),
     ``switch`` (one of ``width`` kernels), ``while`` (the chain until the data say stop), ``spawn`` (``children``
-    kernels square a part of x). The host reads the data and launches (``stream``, ``graph``), a conditional node acts
-    on them, or a kernel launches (``dynamic_parallelism``) or does the work itself (``inline``).
+    kernels add the squares of a part of x each to y, zero at the start of a step). The host reads the data and launches
+    (``stream``, ``graph``), a conditional node acts on them, or a kernel launches (``dynamic_parallelism``) or does the
+    work itself (``inline``).
 
     Items: kernels, or decisions; bytes: what every kernel reads and writes. Source: book ch. 12.
     """

@@ -4,7 +4,8 @@
 // thread or drawn by warps.
 // Defines: N (elements, a multiple of 256), STEPS, POP (THREAD, WARP or BLOCK) and CHUNK (elements for each thread of
 // the one who draws) for task_queue_short, SHORTEST (steps) and LONGEST (times as many) for the uneven tasks,
-// SKEW (LISTING, BLOCKS or EVEN) for the uneven items, which are added to out, zero before.
+// SKEW (LISTING, BLOCKS or EVEN) for the uneven items.
+// Every result is added to out, zero before, so that what is done twice shows.
 // Threads of a block: 256.
 
 #ifndef STEPS
@@ -39,9 +40,17 @@ __device__ __forceinline__ float work(float x) {
   return x;
 }
 
+// ptx: begin
+// Atomic, since two who do one task at one time would both store the same sum. In PTX, since nvcc makes of atomicAdd a
+// reduction, but in kernels with a fence, which only the queues have, an addition that returns the old value.
+__device__ __forceinline__ void add_result(float* __restrict__ out, unsigned i, float result) {
+  asm volatile("red.global.add.f32 [%0], %1;" ::"l"(out + i), "f"(result));
+}
+// ptx: end
+
 __device__ __forceinline__ void run_task(unsigned task, const float* __restrict__ values, float* __restrict__ out) {
   const unsigned i = task * THREADS + threadIdx.x;
-  out[i] = work(values[i]);
+  add_result(out, i, work(values[i]));
 }
 
 // Every block passes here after it has seen that nothing is left.
@@ -86,7 +95,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     task_queue_short(const float* __restrict__ values, float* __restrict__ out) {
 #if POP == THREAD
   for (unsigned i = atomicAdd(&next_task, (unsigned)CHUNK); i < N; i = atomicAdd(&next_task, (unsigned)CHUNK))
-    for (unsigned e = 0; e < CHUNK && i + e < N; ++e) out[i + e] = work(values[i + e]);
+    for (unsigned e = 0; e < CHUNK && i + e < N; ++e) add_result(out, i + e, work(values[i + e]));
 #elif POP == WARP
   while (true) {
     unsigned first = 0;
@@ -95,7 +104,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     if (first >= N) break;
     for (unsigned e = 0; e < CHUNK; ++e) {
       const unsigned i = first + e * 32 + threadIdx.x % 32;
-      if (i < N) out[i] = work(values[i]);
+      if (i < N) add_result(out, i, work(values[i]));
     }
   }
 #else
@@ -108,7 +117,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     if (first >= N) break;
     for (unsigned e = 0; e < CHUNK; ++e) {
       const unsigned i = first + e * THREADS + threadIdx.x;
-      if (i < N) out[i] = work(values[i]);
+      if (i < N) add_result(out, i, work(values[i]));
     }
   }
 #endif
@@ -128,7 +137,7 @@ __device__ __forceinline__ void run_uneven(unsigned task, const float* __restric
   float x = values[i];
 #pragma unroll 8
   for (unsigned step = 0; step < steps; ++step) x = fmaf(x, 0.999f, 0.001f);
-  out[i] = x;
+  add_result(out, i, x);
 }
 
 // Block b takes the tasks b, b + gridDim.x, ...: as many as any other block, or one less.
@@ -176,7 +185,7 @@ __device__ __noinline__ float item(float value, unsigned turns) {
 extern "C" __global__ void __launch_bounds__(THREADS)
     items_static(const float* __restrict__ values, float* __restrict__ out) {
   const unsigned i = blockIdx.x * THREADS + threadIdx.x;
-  out[i] += item(values[i], turns_of(i));
+  add_result(out, i, item(values[i], turns_of(i)));
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -187,7 +196,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     first = __shfl_sync(0xffffffffu, first, 0);
     if (first >= N) break;
     const unsigned i = first + threadIdx.x % 32;
-    out[i] += item(values[i], turns_of(i));
+    add_result(out, i, item(values[i], turns_of(i)));
   }
   last_block_resets();
 }
