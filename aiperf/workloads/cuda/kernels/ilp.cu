@@ -1,6 +1,7 @@
 // Independent work within a thread. Defines: N (elements), ITEMS (elements of a thread), and per entry: fma_chains FMAS
 // (of a chain) and AROUND (multiply-adds of a thread between two looks at the loop's end, alike on all sides);
-// gather_two IN_FLIGHT (elements whose loads are issued together); dot_unrolled UNROLL (accumulators).
+// gather_two IN_FLIGHT (elements whose loads are issued together); dot_unrolled UNROLL (accumulators) and STEPS (multiply-adds of an element
+// ahead of its product).
 
 #ifndef ITEMS
 #define ITEMS 1
@@ -102,6 +103,12 @@ extern "C" __global__ void four_tap_float4(const float4* __restrict__ a, const f
 }
 
 #ifdef UNROLL
+__device__ __forceinline__ float stepped(float x) {
+#pragma unroll
+  for (int step = 0; step < STEPS; ++step) x = fmaf(x, 0.9990234375f, 0.0009765625f);
+  return x;
+}
+
 // Each block's part of a dot product; a thread keeps UNROLL sums, one for each element that it reads at a time.
 extern "C" __global__ void dot_unrolled(const float* __restrict__ a, const float* __restrict__ b,
                                         float* __restrict__ out) {
@@ -111,9 +118,9 @@ extern "C" __global__ void dot_unrolled(const float* __restrict__ a, const float
   unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
   for (; i + (UNROLL - 1) * step < N; i += UNROLL * step) {
 #pragma unroll
-    for (int k = 0; k < UNROLL; ++k) sums[k] = fmaf(a[i + k * step], b[i + k * step], sums[k]);
+    for (int k = 0; k < UNROLL; ++k) sums[k] = fmaf(stepped(a[i + k * step]), b[i + k * step], sums[k]);
   }
-  for (; i < N; i += step) sums[0] = fmaf(a[i], b[i], sums[0]);
+  for (; i < N; i += step) sums[0] = fmaf(stepped(a[i]), b[i], sums[0]);
   float sum = 0.0f;
 #pragma unroll
   for (int k = 0; k < UNROLL; ++k) sum += sums[k];

@@ -31,24 +31,23 @@ __device__ __forceinline__ void prefetch_l2(const float* address) {
 }
 // ptx: end
 
-// volatile keeps the order of the text: all loads of both streams come before the first use.
+// volatile keeps the order of the text: all loads of both streams come before the first use. In the last block, where
+// elements may lie outside, one by one, as for_items does it.
 extern "C" __global__ void two_streams_ptx(const float* __restrict__ a, const float* __restrict__ b,
                                            float* __restrict__ out) {
-  const unsigned first = blockIdx.x * (blockDim.x * ITEMS) + threadIdx.x;
+  const unsigned from = blockIdx.x * (blockDim.x * ITEMS), first = from + threadIdx.x;
+  if (from + blockDim.x * ITEMS > N) {
+    for (unsigned i = first; i < N; i += blockDim.x) out[i] = fmaf(2.5f, load_streaming(b, i), load_streaming(a, i));
+    return;
+  }
   float left[ITEMS], right[ITEMS];
 #pragma unroll
   for (int e = 0; e < ITEMS; ++e) {
-    const unsigned i = first + e * blockDim.x;
-    if (i < N) {
-      left[e] = load_streaming(a, i);
-      right[e] = load_streaming(b, i);
-    }
+    left[e] = load_streaming(a, first + e * blockDim.x);
+    right[e] = load_streaming(b, first + e * blockDim.x);
   }
 #pragma unroll
-  for (int e = 0; e < ITEMS; ++e) {
-    const unsigned i = first + e * blockDim.x;
-    if (i < N) out[i] = fmaf(2.5f, right[e], left[e]);
-  }
+  for (int e = 0; e < ITEMS; ++e) out[first + e * blockDim.x] = fmaf(2.5f, right[e], left[e]);
 }
 
 // Blocks walk over the array with the whole grid's stride; AHEAD asks the L2 for
