@@ -14,6 +14,7 @@ from aiperf.workloads.contract import Context, Workload
 from aiperf.workloads.cuda import workload as cuda
 from aiperf.workloads.launch import workload as launch
 from aiperf.workloads.linalg import workload as linalg
+from aiperf.workloads.moe.experts import Seats
 from aiperf.workloads.transfer import workload as transfer
 
 CASES = [
@@ -108,6 +109,16 @@ def test_a_step_queues_on_the_current_stream_and_does_not_wait(name: str, contex
     assert torch.isnan(early).all(), "the step ran on another stream than the current one"
     mine.synchronize()
     assert torch.equal(array, want)
+
+
+def test_the_seats_of_copied_experts_are_found_without_waiting_for_the_gpu(context: Context) -> None:
+    chosen = torch.tensor([0, 0, 4, 1, 0, 2, 7, 1], device=context.device)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        seats = Seats(8, 2, 2).of(chosen)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert seats.tolist() == [0, 10, 6, 1, 0, 2, 9, 11]
 
 
 def test_a_replayed_graph_sees_redrawn_inputs(context: Context) -> None:

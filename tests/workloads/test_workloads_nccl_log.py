@@ -22,6 +22,8 @@ def test_transport_algorithm_protocol_and_channels_are_named() -> None:
     assert read(PEER, {}) == facts
     assert read(SOCKET, {}) == {"nccl_transport": "NET/Socket"}
     assert read(SOCKET.replace("Socket/0", "IB/1/GDRDMA"), {}) == {"nccl_transport": "NET/IB"}
+    assert read(SOCKET.replace("Socket/0", "AWS Libfabric/1(2)/GDRDMA"), {}) == {"nccl_transport": "NET/AWS Libfabric"}
+    assert read(SOCKET + PEER, {})["nccl_transport"] == "NET/Socket, P2P"
     kernel = (
         "vm:7:7 [0] NCCL INFO AllReduce [Symmetric]: 64 Bytes -> Kernel AllReduce_RSxLD_AGxST nchannels 32 nthreads 512"
     )

@@ -19,7 +19,8 @@ _SWITCHED = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,ENV,GRAPH,TUNING,P
 _FILE = "NCCL_DEBUG_FILE"
 _CHOICE = re.compile(r"Bytes -> Algo (\w+) proto (\w+)(?: channel\{Lo\.\.Hi\}=\{(\d+)\.\.(\d+)\})?")
 _SYMMETRIC = re.compile(r"Bytes -> Kernel (\w+) nchannels (\d+)")
-_VIA = re.compile(r"Channel \S+ ?: \S+ -> \S+ .*?\bvia (\S+)")
+_VIA = re.compile(r"Channel \S+ ?: \S+ -> \S+ .*?\bvia (NET/[^/\n]+|[^\s/]+)")
+"""The transport, and for a network which one: P2P, SHM, NET/Socket, NET/IB, NET/AWS Libfabric."""
 _SET = re.compile(r"(NCCL_\w+) set by environment to ([^\s.]+(?:\.\S+)?)")
 
 
@@ -69,7 +70,7 @@ def read(text: str, settings: Mapping[str, str]) -> Facts:
     """
     facts: Facts = {}
     if ways := _VIA.findall(text):
-        facts["nccl_transport"] = ", ".join(sorted(set(map(_transport, ways))))
+        facts["nccl_transport"] = ", ".join(sorted(set(ways)))
     if choices := _CHOICE.findall(text):
         algorithm, protocol, low, high = choices[-1]
         facts |= {"nccl_algorithm": algorithm, "nccl_protocol": protocol}
@@ -85,12 +86,6 @@ def read(text: str, settings: Mapping[str, str]) -> Facts:
         if ignored:
             facts["nccl_ignored"] = ", ".join(ignored)
     return facts
-
-
-def _transport(way: str) -> str:
-    """The transport, and for a network which one: P2P, SHM, NET/Socket, NET/IB."""
-    parts = way.split("/")
-    return "/".join(parts[: 2 if parts[0] == "NET" else 1])
 
 
 def _ignored(name: str, value: str, facts: Facts, seen: set[str]) -> bool:
