@@ -5,6 +5,7 @@ What must not live here: models, other strategies (workload.py), timing.
 
 from __future__ import annotations
 
+import importlib
 from types import MethodType, SimpleNamespace
 from typing import Any, Literal
 
@@ -104,8 +105,11 @@ def _module(task: models.Task, how: str, *, device: str, ranks: int) -> Any:
     """What is called for a forward pass; the task's module holds the shards."""
     if how.startswith("traced"):
         _trace(task.module, device=device, ranks=ranks)
-        options = {"options": _SCHEDULED} if how == "traced_scheduled" else {}
-        return torch.compile(task.module, fullgraph=True, **options)
+        if how == "traced":
+            return torch.compile(task.module, fullgraph=True)
+        # Registers operators that a graph from the compiler's cache calls; in its process nothing is put in buckets.
+        importlib.import_module("torch._inductor.fx_passes.bucketing")
+        return torch.compile(task.module, fullgraph=True, options=_SCHEDULED)
     if how == "compiled_blocks":
         # The method, not the module: fully_shard's hooks stay around it, and names as they are.
         forward = torch.compile(models.TransformerBlock.forward, fullgraph=True)

@@ -1,7 +1,7 @@
 // Independent work within a thread. Defines: N (elements), ITEMS (elements of a thread), and per entry: fma_chains FMAS
 // (of a chain) and AROUND (multiply-adds of a thread between two looks at the loop's end, alike on all sides);
-// gather_two IN_FLIGHT (elements whose loads are issued together); dot_unrolled UNROLL (accumulators) and STEPS (multiply-adds of an element
-// ahead of its product).
+// gather_two IN_FLIGHT (elements whose loads are issued together); dot_unrolled UNROLL (accumulators) and STEPS
+// (multiply-adds of an element ahead of its product).
 
 #ifndef ITEMS
 #define ITEMS 1
