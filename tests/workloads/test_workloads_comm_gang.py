@@ -142,6 +142,29 @@ def test_rows_are_multiplied_where_they_arrive_whole_or_in_waves(found, side, wa
         assert float(found[rank][side]["count.bytes"]) == 2 * 24 * 8 * 4
 
 
+def test_each_wave_is_awaited_just_before_its_product_with_only_the_next_one_started(monkeypatch):
+    events, bmm = [], torch.bmm
+
+    def all_to_all(into, some, async_op):
+        number = sum(event.startswith("start") for event in events)
+        events.append(f"start {number}")
+        into.copy_(some)
+        return SimpleNamespace(wait=lambda: events.append(f"wait {number}"))
+
+    def product(*of, out):
+        events.append("product")
+        bmm(*of, out=out)
+
+    monkeypatch.setattr(around, "join", lambda *_: "gloo")
+    monkeypatch.setattr(around.dist, "all_to_all_single", all_to_all)
+    side = comm.waves(Context(world_size=2), rows=24, inner=8, cols=6, waves=3)
+    monkeypatch.setattr(around.torch, "bmm", product)
+    events.clear()
+    side.step()
+    order = ["start 0", "start 1", "wait 0", "product", "start 2", "wait 1", "product", "wait 2", "product"]
+    assert events == order
+
+
 def _feed_forward():
     """What both ranks' shares of the layer add up to, for all tokens."""
     tokens = torch.from_numpy(np.concatenate([_drawn(9, f"tokens-{rank}", 6, 8) for rank in (0, 1)]))

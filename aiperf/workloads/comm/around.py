@@ -32,9 +32,10 @@ def waves(
     """An all-to-all of rows that go through a linear layer where they arrive: each rank sends [rows, inner], an equal
     part to each rank, and multiplies what it received with its own [inner, cols].
 
-    With ``waves`` the exchange is as many all-to-alls of a slice of each part, all queued at the start; the product of
-    each wave's rows runs while later waves travel. Every sender keeps its rows wave by wave in memory, so that no side
-    copies them. Bytes: what all ranks send, their own parts included; FLOPs: the products of all ranks.
+    With ``waves`` the exchange is as many all-to-alls of a slice of each part. Each is started before the
+    product of the wave ahead of it, so that one wave travels beside each product but the last. Every sender keeps its
+    rows wave by wave in memory, so that no side copies them. Bytes: what all ranks send, their own parts included;
+    FLOPs: the products of all ranks.
     """
     ranks = context.world_size
     if waves < 1 or rows % (ranks * waves):
@@ -57,10 +58,13 @@ def waves(
     products = list(out.chunk(waves, dim=1))
 
     def step() -> None:
-        works = [dist.all_to_all_single(into, some, async_op=True) for into, some in zip(received, sent, strict=True)]
-        for work, arrived, into in zip(works, received, products, strict=True):
-            work.wait()
+        started = (dist.all_to_all_single(received[i], sent[i], async_op=True) for i in range(waves))
+        here = next(started)
+        for arrived, into in zip(received, products, strict=True):
+            ahead = next(started, None)
+            here.wait()
             torch.bmm(arrived, weights, out=into)
+            here = ahead
 
     step()
     return Workload(
