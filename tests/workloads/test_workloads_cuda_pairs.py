@@ -174,6 +174,22 @@ def test_both_ends_of_a_scenario_compute_the_same_and_what_the_formula_says(name
     assert np.allclose(results[0], results[1], rtol=1e-5, atol=1e-5)
 
 
+def test_dealt_elements_lie_as_far_from_their_places_as_sorted_ones_but_mixed_in_each_warp(tmp_path: Path) -> None:
+    sides = sides_of(ROOT / "scenarios" / "gpu" / "mixed-vs-partitioned-data.yaml")[:3]
+    assert [side.side for side in sides] == ["before", "dealt", "partitioned"]
+    results, laid = [], {}
+    for side in sides:
+        inputs = drawn(side, {"n": N})
+        results.append(emulate(side.described(n=N), inputs, tmp_path)["out"])
+        laid[side.side] = np.fromfile(tmp_path / "signed", np.float32), np.fromfile(tmp_path / "place", np.int32)
+    assert all(np.array_equal(result, results[0]) for result in results)
+    apart = {side: np.abs(np.diff(place)[: N // 2 - 1]).mean() for side, (_, place) in laid.items()}
+    assert apart == {"before": 1, "dealt": 2, "partitioned": pytest.approx(2, abs=0.01)}
+    share = {side: (signed.reshape(-1, 32) < 0).mean(axis=1) for side, (signed, _) in laid.items()}
+    assert {*share["partitioned"]} == {0, 1}
+    assert all(each.min() > 0 and each.max() < 1 for each in (share["before"], share["dealt"]))
+
+
 ROTATION = sides_of(ROOT / "scenarios" / "gpu" / "global-vs-texture-rotation.yaml")
 
 

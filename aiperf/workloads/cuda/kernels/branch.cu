@@ -1,7 +1,7 @@
-// What a branch costs when the lanes of a warp disagree. Defines: N (elements), FLOPS (of an element's heavy work), and
-// for lay_signs DIVERGING (percent of the warps that hold both signs) or PARTITIONED; ITEMS (elements of a thread, for
-// the thresholds and rare_work) and SPECIAL (percent) for rare_work. The constants of the work are arguments, so that
-// the compiler cannot see that both ways do the same.
+// What a branch costs when the lanes of a warp disagree. Defines: N (elements), FLOPS (of an element's heavy work);
+// DIVERGING (percent of the warps that hold both signs) for lay_signs, DEALT or PARTITIONED for lay_pairs; ITEMS
+// (elements of a thread, for the thresholds and rare_work) and SPECIAL (percent) for rare_work. The constants of the
+// work are arguments, so that the compiler cannot see that both ways do the same.
 
 #ifndef ITEMS
 #define ITEMS 1
@@ -88,7 +88,8 @@ extern "C" __global__ void f_or_g_scattered(const float* __restrict__ x, const i
   }
 }
 
-// One of each two neighbours is negative, by chance which. PARTITIONED puts all negative ones first, in order.
+// One of each two neighbours is negative, by chance which. DEALT puts every even element first, whatever its sign, and
+// PARTITIONED every negative one, each in order: either takes one of each two, so that both are equally far apart.
 extern "C" __global__ void lay_pairs(const float* __restrict__ values, float* __restrict__ stored,
                                      int* __restrict__ place) {
   const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -97,6 +98,8 @@ extern "C" __global__ void lay_pairs(const float* __restrict__ values, float* __
   const float size = fabsf(values[i]) + 0.5f;
 #ifdef PARTITIONED
   const unsigned to = (negative ? 0 : N / 2) + i / 2;
+#elif defined(DEALT)
+  const unsigned to = (i & 1 ? N / 2 : 0) + i / 2;
 #else
   const unsigned to = i;
 #endif
