@@ -163,3 +163,43 @@ def test_a_snapshot_brings_back_every_bit_and_a_short_one_is_refused(tmp_path):
 def test_what_does_not_go_together_is_said(params, said):
     with pytest.raises(ValueError, match=said):
         side(**params)
+
+
+class _Capturing(Context):
+    """A CPU that says it is a GPU, where a graph is its step."""
+
+    on_gpu = True
+
+
+@pytest.mark.parametrize("fault", ["", "a step less"])
+def test_a_prompt_by_captured_steps_leaves_the_keys_values_and_logits_of_one_pass(monkeypatch, fault):
+    replays = []
+
+    def replay_of(step):
+        for _ in range(3):
+            step()
+
+        def replay():
+            replays.append(1)
+            if not fault or len(replays) % 12:
+                step()
+
+        return replay
+
+    monkeypatch.setattr(generate, "replay_of", replay_of)
+    shared = {"phase": "prefill", "prompt_tokens": 12, "sequences": 3, "kv": "static"}
+    whole = audit(side(**shared), seed=11)
+    steps = llm.generate(_Capturing(seed=3), **shared, prefill_chunk=1, graph="per_size")
+    replays.clear()
+    found = audit(steps, seed=11)
+    assert replays
+    assert len(replays) % 12 == 0
+    distance = steps.checks["same_when_rounded"](whole, found).value
+    assert distance > 0.05 if fault else distance < 1e-5
+
+
+@pytest.mark.parametrize("asked", [{"prefill_chunk": 2}, {"graph": "lazy"}, {"prompt_tokens": 3}])
+def test_a_graph_in_a_prefill_holds_a_step_of_one_token(asked):
+    shared = {"phase": "prefill", "prompt_tokens": 12, "kv": "static", "prefill_chunk": 1, "graph": "per_size"}
+    with pytest.raises(ValueError, match="graph in phase prefill"):
+        llm.generate(_Capturing(seed=3), **{**shared, **asked})

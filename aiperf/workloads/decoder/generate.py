@@ -12,6 +12,7 @@ import torch
 
 from aiperf.workloads.decoder.caches import Cache, Static
 from aiperf.workloads.decoder.model import Decoder
+from aiperf.workloads.decoder.precision import Forward
 from aiperf.workloads.shared.queues import replay_of
 
 Each = Callable[[], object]
@@ -23,7 +24,7 @@ def nothing() -> None:
     """For whoever does not ask when a token is there."""
 
 
-def prefill(model: Decoder, prompts: Any, cache: Cache, *, chunk: int = 0, between: Each = nothing) -> Any:
+def prefill(model: Forward, prompts: Any, cache: Cache, *, chunk: int = 0, between: Each = nothing) -> Any:
     """Fill the emptied cache with the prompts, in pieces of ``chunk`` tokens (0: whole); logits [batch, vocab] after
     their last token. ``between`` is called after every piece."""
     cache.truncate(0)

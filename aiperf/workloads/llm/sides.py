@@ -136,8 +136,8 @@ class Generation:
             group.kept = self._kept(number, group)
         if self.asked.phase != "decode":
             return
-        for group in self.groups:
-            self._fill(group)
+        for number, group in enumerate(self.groups):
+            self._fill(number, group)
         self.times.seconds()
         self.ways.restart(self.prompts)
 
@@ -150,7 +150,7 @@ class Generation:
         path = self.asked.context.scratch / f"context-{number}" if self.asked.context_from == "file" else None
         return KeptContext(group.cache, path)
 
-    def _fill(self, group: Group) -> Any:
+    def _fill(self, number: int, group: Group) -> Any:
         """Prefill a group; its neighbours decode a token after every piece, and what is left of theirs at the end."""
         beside = self.neighbours
         if beside is not None:
@@ -171,7 +171,10 @@ class Generation:
             logits = beside.prefill_beside(prompts, group.cache, chunk=chunk)
         else:
             between = generate.nothing if beside is None else beside.round
-            logits = generate.prefill(self.model, prompts, group.cache, chunk=chunk, between=between)
+            through = self.ways.of_prompt(number)
+            if self.asked.phase == "prefill" and isinstance(group.cache, caches.Static):
+                group.cache.kv.zero_()  # an output: what is masked is read, and must be a number
+            logits = generate.prefill(through, prompts, group.cache, chunk=chunk, between=between)
         group.first = generate.choose(logits)[0]
         self.times.first()
         while beside is not None and beside.round():
@@ -185,7 +188,7 @@ class Generation:
         with torch.inference_mode():
             for number, group in enumerate(self.groups):
                 if self.asked.phase != "decode":
-                    logits = self._fill(group)
+                    logits = self._fill(number, group)
                     if self.asked.phase == "prefill":
                         self.held["logits"][group.rows] = logits
                         continue

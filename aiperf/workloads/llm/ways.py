@@ -144,7 +144,7 @@ class Ways:
                 group.cache.truncate(self._asked.prompt_tokens)
                 stepper.forward(torch.zeros(rows, 1, dtype=torch.long, device=model.device), group.cache)
             if self._asked.graph == "per_size":
-                stepper.capture(self._asked.prompt_tokens)
+                stepper.capture(0 if self._asked.phase == "prefill" else self._asked.prompt_tokens)
             steppers.append(stepper)
         return steppers
 
@@ -153,6 +153,11 @@ class Ways:
         for through in self._through if self._asked.graph == "lazy" else ():
             assert isinstance(through, generate.Stepper)
             through.forget()
+
+    def of_prompt(self, number: int) -> precision.Forward:
+        """What the pieces of a prompt of group ``number`` go through: a captured step where that is what each is."""
+        captured = self._asked.phase == "prefill" and self._asked.graph != "none"
+        return self._through[number] if captured else self._model
 
     def through(self, number: int) -> precision.Forward:
         """What a token of group ``number`` goes through, at the start of a text that follows its prompts."""

@@ -128,7 +128,8 @@ def generate(
     step, ``remembered`` once for each state that is met, ``compiled`` looks a table up, and ``host_table`` one in host
     memory, whose rows it moves to the device: while the pass over the newest tokens runs, or when it has ended
     (``mask_when``). ``graph: per_size`` replays
-    each decoding step as a CUDA graph (kv static), captured in set-up; ``lazy`` captures it in each iteration when its
+    each decoding step as a CUDA graph (kv static), captured in set-up, in phase prefill each piece of a prompt, which
+    must be one token; ``lazy`` captures it in each iteration when its
     batch comes. Batches are padded to the next of ``buckets``. ``compile: layer``: decoding steps run the function of a
     layer, the same for all of them, as torch.compile made it in set-up for each size of a batch (kv static). ``kernels:
     hand_written``: a layer takes a new token through five Triton kernels, RMSNorm, activation, rotation, write to the
@@ -214,6 +215,9 @@ def _check_fixed(asked: SimpleNamespace) -> None:
         raise ValueError("kv offloaded_static needs new tokens and host_fetch ahead")
     if asked.graph != "none" and asked.kv not in FIXED:
         raise ValueError("graph needs kv static: a graph reads and writes the same addresses each time")
+    by_token = asked.graph == "per_size" and asked.prefill_chunk == 1 and asked.prompt_tokens >= 4
+    if asked.graph != "none" and asked.phase == "prefill" and not by_token:
+        raise ValueError("graph in phase prefill needs per_size, prefill_chunk 1 and 4 or more prompt_tokens")
     if asked.compile != "none" and (asked.kv not in FIXED or asked.phase == "prefill"):
         raise ValueError(
             "compile needs kv static and new tokens: in other caches a layer meets another shape at each token, and "
