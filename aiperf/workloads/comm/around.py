@@ -57,15 +57,7 @@ def waves(
     out = torch.zeros(ranks, rows // ranks, cols, dtype=kind, device=sent.device)
     products = list(out.chunk(waves, dim=1))
 
-    def step() -> None:
-        started = (dist.all_to_all_single(received[i], sent[i], async_op=True) for i in range(waves))
-        here = next(started)
-        for arrived, into in zip(received, products, strict=True):
-            ahead = next(started, None)
-            here.wait()
-            torch.bmm(arrived, weights, out=into)
-            here = ahead
-
+    step = partial(_in_waves, sent, received, weights, products)
     step()
     return Workload(
         step=step,
@@ -81,6 +73,17 @@ def waves(
         counters=lambda: {"all_to_alls": float(waves)},
         facts={"backend": joined, "ranks": ranks},
     )
+
+
+def _in_waves(sent: Any, received: Any, weights: Any, products: list[Any]) -> None:
+    """Exchange each wave and multiply what has arrived, with the next wave on its way."""
+    started = (dist.all_to_all_single(into, some, async_op=True) for into, some in zip(received, sent, strict=True))
+    here = next(started)
+    for arrived, into in zip(received, products, strict=True):
+        ahead = next(started, None)
+        here.wait()
+        torch.bmm(arrived, weights, out=into)
+        here = ahead
 
 
 def tensor_parallel(
