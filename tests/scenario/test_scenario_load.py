@@ -118,6 +118,16 @@ def test_prose_is_no_part_of_what_is_measured(write, good):
     assert first.hashes != other.hashes
 
 
+def test_the_reason_of_a_check_is_prose_and_its_bound_is_not(write, good):
+    def read(check):
+        return load_scenario(write(without_prose(good) + f"title: A copy\nwhy: So\ncheck: {{{check}}}\n"))
+
+    first, other = read("rtol: 1e-3, atol: 0.0, reason: Sums"), read("rtol: 1e-3, atol: 0.0, reason: Products")
+    assert first.hash == other.hash
+    assert set(first.hashes) - set(other.hashes), "a record of before, which counts the reason, is of one file"
+    assert read("rtol: 1e-2, atol: 0.0, reason: Sums").hash not in first.hashes
+
+
 @pytest.mark.parametrize(
     "more", ["check: bitwise", "measure: {clock: wall}", "expect: improved", "tags: [mine]", "needs: {cpus: 2}"]
 )

@@ -72,18 +72,6 @@ def disagreement(before: Mapping[str, Any], after: Mapping[str, Any]) -> Outcome
     return Outcome(True, f"{100 * value:.1f} % of the tokens would be chosen differently", value)
 
 
-def other_tokens(before: Mapping[str, Any], after: Mapping[str, Any]) -> Outcome:
-    """Share of the tokens that are not before's where each side follows its own choices, so that all that follows the
-    first other token counts as another text."""
-    if "margins" not in before or before["tokens"].shape != after["tokens"].shape:
-        return Outcome(False, "both sides must give as many tokens that they chose themselves")
-    # Written so that what is no number is no choice; margins that are all 0 chose nothing.
-    if not all((side["margins"] >= 0).all() and side["margins"].any() for side in (before, after)):
-        return Outcome(False, "a side gives tokens without the margins of its choices")
-    value = float(np.mean(before["tokens"] != after["tokens"]))
-    return Outcome(True, f"{100 * value:.1f} % of the tokens are not before's", value)
-
-
 def rounded_disagreement(before: Mapping[str, Any], after: Mapping[str, Any]) -> Outcome:
     """As ``disagreement``, of sides that differ by rounding: at every position the logits must be near before's, as the
     share of other choices says little of a side that is wrong at some positions only."""

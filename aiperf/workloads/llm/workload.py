@@ -10,13 +10,7 @@ from typing import Literal
 
 from aiperf.workloads.contract import Context, SkipSide, Workload
 from aiperf.workloads.decoder.model import PRESETS
-from aiperf.workloads.llm.agreement import (
-    disagreement,
-    other_tokens,
-    rounded_disagreement,
-    same_tokens,
-    same_when_rounded,
-)
+from aiperf.workloads.llm.agreement import disagreement, rounded_disagreement, same_tokens, same_when_rounded
 from aiperf.workloads.llm.charge import work_of
 from aiperf.workloads.llm.group import FIXED
 from aiperf.workloads.llm.seen import as_seen
@@ -174,7 +168,6 @@ def _workload(asked: SimpleNamespace, side: Generation) -> Workload:
             "same_tokens": same_tokens,
             "same_when_rounded": same_when_rounded,
             "disagreement": disagreement,
-            "other_tokens": other_tokens,
             "rounded_disagreement": rounded_disagreement,
             "as_seen": as_seen(
                 side.model, prompt_tokens=asked.prompt_tokens, window=asked.window, full=asked.prune_after
