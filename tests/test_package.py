@@ -85,6 +85,7 @@ def test_the_installed_package_is_the_one_that_runs(installed) -> None:
     assert told.stdout.startswith(str(installed.site))
 
 
+@pytest.mark.long
 def test_a_worker_of_the_installed_package_runs_a_workload_of_its_user(installed) -> None:
     assert installed(sys.executable, "-m", "aiperf", "new", "mine").returncode == 0
     (installed.folder / "fast.yaml").write_text(PRECISION)

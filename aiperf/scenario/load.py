@@ -177,8 +177,10 @@ def _hashes(data: dict[str, Any]) -> tuple[str, ...]:
 
     What a scenario expects is judged and not measured: a record that expected something else still is one of this file.
     """
-    rest = {key: value for key, value in data.items() if key != "expect"}
-    others = [data, rest, *({**rest, "expect": verdict} for verdict in VERDICTS)]
+    # Which side answers a row changes nothing that is measured: records of before stay those of this file.
+    measured = {**data, "book": [cited.row for cited in citations(data)]} if "book" in data else data
+    rest = {key: value for key, value in measured.items() if key != "expect"}
+    others = [measured, rest, *({**rest, "expect": verdict} for verdict in VERDICTS)]
     bare = [{key: value for key, value in other.items() if key not in _PROSE} for other in others]
     return tuple(dict.fromkeys(map(_hash, (*map(_without_reason, bare), *bare, *others))))
 
@@ -191,7 +193,5 @@ def _without_reason(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _hash(data: dict[str, Any]) -> str:
-    # Which side answers a row changes nothing that is measured: records of before stay those of this file.
-    measured = {**data, "book": [cited.row for cited in citations(data)]} if "book" in data else data
-    canonical = json.dumps(measured, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    canonical = json.dumps(data, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()[:16]

@@ -109,21 +109,25 @@ def test_what_cannot_be_compared_is_a_value_error_with_what_to_do(mine, monkeypa
             aiperf.compare(**{"before": mine.loop, "after": mine.loop, **given})
 
 
-def test_a_script_compares_the_functions_above_its_call_and_is_told_of_those_below(mine, monkeypatch):
+ABOVE = "<aiperf (equivalent|inconclusive|improved|regressed): "
+BELOW = '(?s).*g is not defined above the call: compare.. is called when.*Put it under if __name__ == "__main__":'
+
+
+@pytest.mark.parametrize(
+    ("after", "said"),
+    [pytest.param("f", ABOVE, marks=pytest.mark.long), ("'below.py:g'", BELOW)],
+    ids=["above", "below"],
+)
+def test_a_script_compares_the_functions_above_its_call_and_is_told_of_those_below(mine, after, said):
     # Every process of a side reads the script, and with it all that a comparison needs.
     script = (
         "import aiperf\ndef f(n): return list(range(n))\n"
         "print(repr(aiperf.compare(f, {after}, args=(9,), precision='fast.yaml', quiet=True)))\ndef g(n): return [n]\n"
     )
-    said = []
-    for name, after in (("above", "f"), ("below", "'below.py:g'")):
-        Path(f"{name}.py").write_text(script.format(after=after))
-        env = {**os.environ, "PYTHONPATH": str(Path(aiperf.__file__).parents[1])}
-        done = subprocess.run([sys.executable, f"{name}.py"], capture_output=True, text=True, check=True, env=env)
-        said.append(done.stdout)
-    assert re.match(r"<aiperf (equivalent|inconclusive|improved|regressed): ", said[0]), said
-    assert "g is not defined above the call: compare() is called when" in said[1]
-    assert 'Put it under if __name__ == "__main__":' in said[1]
+    Path("below.py").write_text(script.format(after=after))
+    env = {**os.environ, "PYTHONPATH": str(Path(aiperf.__file__).parents[1])}
+    done = subprocess.run([sys.executable, "below.py"], capture_output=True, text=True, check=True, env=env)
+    assert re.match(said, done.stdout), done.stdout
 
 
 def test_the_reason_says_that_both_sides_are_the_same_thing(slower):

@@ -19,8 +19,12 @@ STORED: dict[str, dict[str, Any]] = {
 }
 
 
-def test_every_figure_is_stored_and_follows_from_the_runs_that_it_names() -> None:
+def test_every_figure_is_stored() -> None:
     assert set(STORED) == set(recorded.FIGURES)
+
+
+@pytest.mark.long
+def test_every_figure_follows_from_the_runs_that_it_names() -> None:
     by_runs: dict[tuple[str, ...], list[str]] = {}
     for name, figure in STORED.items():
         by_runs.setdefault(tuple(figure["runs"]), []).append(name)

@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 
+import pytest
 from cli_user import CALM, SCENARIO, WORKLOAD, User
 
 from aiperf.recipes.session import MeasurementSession
@@ -121,6 +122,7 @@ def test_a_host_that_can_run_nothing_exits_with_77_and_says_what_is_missing(user
     assert user.run_record()["status"] == "finished"
 
 
+@pytest.mark.long
 def test_two_runs_at_once_into_one_folder_keep_apart(user) -> None:
     argv = ("run", "tiny.yaml", "--precision", "fast.yaml", "--no-peaks", "--quiet")
     both = [user.start(*argv), user.start(*argv)]

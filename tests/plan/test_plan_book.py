@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 import pytest
 
 from aiperf.errors import AiperfError, UserError
 from aiperf.plan import book
 from aiperf.plan.book import BookRow, Claim, Figure, chapters, find_row, load_book
-from aiperf.scenario.find import list_scenarios
+from aiperf.scenario.find import Listing, list_scenarios
+
+
+@cache
+def shipped() -> list[Listing]:
+    return list_scenarios()
 
 
 @pytest.fixture
@@ -44,7 +50,7 @@ def test_every_row_of_the_book_is_there_once_under_its_chapter() -> None:
 
 def test_every_shipped_scenario_cites_rows_that_the_book_has() -> None:
     known = {row.id for row in load_book()}
-    cited = [(entry.name, row) for entry in list_scenarios() for row in entry.book]
+    cited = [(entry.name, row) for entry in shipped() for row in entry.book]
     assert cited
     assert [(name, row) for name, row in cited if row not in known] == []
 
@@ -57,7 +63,7 @@ def test_a_claim_that_is_called_impossible_comes_with_its_arithmetic() -> None:
 
 
 def test_what_is_impossible_of_a_row_that_can_be_measured_is_its_claim() -> None:
-    cited = {row for entry in list_scenarios() for row in entry.book}
+    cited = {row for entry in shipped() for row in entry.book}
     called = [row for row in load_book() if row.impossible and row.claim is None]
     assert [row.id for row in called if row.id in cited] == [], "a wrong figure beside it belongs in note"
 
@@ -72,7 +78,7 @@ def test_a_row_that_gains_no_time_says_what_it_gains_and_claims_no_speed_up() ->
 
 
 def test_a_sweep_or_a_ladder_is_answered_by_the_sides_that_the_row_means() -> None:
-    cited = {(entry.name, c.row): c for entry in list_scenarios() for c in entry.citations}
+    cited = {(entry.name, c.row): c for entry in shipped() for c in entry.citations}
     api = [cited["fixed-block-vs-occupancy-api", row].sides for name, row in cited if name.startswith("fixed-block-vs")]
     assert api == [("suggested",)] * 2
     assert cited["experts-serial-vs-streams", "ch13/moe-experts-serial-vs-streams"].sides == ("streams",)

@@ -40,6 +40,7 @@ def kill_rank(rank: int) -> None:
     os.kill(int(mine[0]), signal.SIGKILL)
 
 
+@pytest.mark.long
 def test_a_survey_reads_every_group_and_pair_three_times_and_names_the_slowed_one(tmp_path):
     asked = SurveyRequest(1, 0.03, groups=3, slow=((1,), 3.0))
     said = []

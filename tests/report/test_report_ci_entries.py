@@ -49,9 +49,9 @@ def test_every_status_and_word_has_its_outcome() -> None:
     assert {e.group for e in every_entry() if e.name.startswith("naive")} == {"naive-vs-tiled"}
 
 
-def test_a_run_is_red_exactly_when_its_exit_code_is() -> None:
-    records = every_record()
-    for some in (c for size in (1, 2, 3) for c in combinations(records, size)):
+@pytest.mark.parametrize("size", [1, 2, pytest.param(3, marks=pytest.mark.long)])
+def test_a_run_is_red_exactly_when_its_exit_code_is(size: int) -> None:
+    for some in combinations(every_record(), size):
         for interrupted in (False, True):
             run = make_run(planned=tuple(r.case.id for r in some), status="interrupted" if interrupted else "finished")
             entries = entries_of_run(run, some)

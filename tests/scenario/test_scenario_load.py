@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-import yaml
 
 from aiperf.errors import UserError
 from aiperf.paths import scenario_folder
 from aiperf.plan.cases import expand
 from aiperf.records import Check, Measure, Needs
 from aiperf.scenario.load import load_scenario
+from aiperf.scenario.short_forms import read_scenario
 
 
 def test_blocks_that_are_not_written_take_their_defaults(write):
@@ -171,7 +171,7 @@ def test_values_go_to_the_function_that_takes_them_and_to_both_where_both_do(wri
 
 
 def test_shipped_files_say_why_in_at_most_sixty_words_and_what_they_lack_of_a_row_in_twenty():
-    files = {path.stem: yaml.safe_load(path.read_text("utf-8")) for path in scenario_folder().rglob("*.yaml")}
+    files = {path.stem: read_scenario(path).data for path in scenario_folder().rglob("*.yaml")}
     assert len(files) > 400
     rows = [(name, entry) for name, file in files.items() for entry in file.get("book", []) if isinstance(entry, dict)]
     assert {name: len(file["why"].split()) for name, file in files.items() if len(file["why"].split()) > 60} == {}

@@ -22,7 +22,7 @@ from aiperf.store.reference import (
 )
 
 SHIPPED = Path(__file__).resolve().parents[2] / "results"
-FEW = 2
+FEW = 1
 """Cases; runs with more are concluded again by ``make test-long``."""
 
 
