@@ -182,14 +182,14 @@ def _hashes(data: dict[str, Any]) -> tuple[str, ...]:
     rest = {key: value for key, value in measured.items() if key != "expect"}
     others = [measured, rest, *({**rest, "expect": verdict} for verdict in VERDICTS)]
     bare = [{key: value for key, value in other.items() if key not in _PROSE} for other in others]
-    return tuple(dict.fromkeys(map(_hash, (*map(_without_reason, bare), *bare, *others))))
+    return tuple(dict.fromkeys(map(_hash, (*map(_without_words, bare), *bare, *others))))
 
 
-def _without_reason(data: dict[str, Any]) -> dict[str, Any]:
-    """A file without the reason of its check, which is prose too; records of before count it."""
-    if not isinstance(data.get("check"), dict):
-        return data
-    return {**data, "check": {key: value for key, value in data["check"].items() if key != "reason"}}
+def _without_words(data: dict[str, Any]) -> dict[str, Any]:
+    """A file that keeps of its check's reason that there is one, which decides what is compared; records of before
+    count its words."""
+    check = data.get("check")
+    return {**data, "check": {**check, "reason": True}} if isinstance(check, dict) and check.get("reason") else data
 
 
 def _hash(data: dict[str, Any]) -> str:

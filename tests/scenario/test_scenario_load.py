@@ -118,7 +118,7 @@ def test_prose_is_no_part_of_what_is_measured(write, good):
     assert first.hashes != other.hashes
 
 
-def test_the_reason_of_a_check_is_prose_and_its_bound_is_not(write, good):
+def test_the_words_of_a_checks_reason_are_prose_and_its_bound_is_not(write, good):
     def read(check):
         return load_scenario(write(without_prose(good) + f"title: A copy\nwhy: So\ncheck: {{{check}}}\n"))
 
@@ -126,6 +126,7 @@ def test_the_reason_of_a_check_is_prose_and_its_bound_is_not(write, good):
     assert first.hash == other.hash
     assert set(first.hashes) - set(other.hashes), "a record of before, which counts the reason, is of one file"
     assert read("rtol: 1e-2, atol: 0.0, reason: Sums").hash not in first.hashes
+    assert not set(read("rtol: 1e-3, atol: 0.0").hashes) & set(first.hashes), "without one, more is compared"
 
 
 @pytest.mark.parametrize(

@@ -225,7 +225,7 @@ CASES = {
         "lookup.cu", 1000, pairwise("lookup_plain", 1, 256) + pairwise("lookup_restrict", 1, 256),
         {"ITEMS": 4, "TABLE": 64},
     ),
-    "streams": Case("streams.cu", 1100, STREAMS, {"ITEMS": 4, "AHEAD": 2}),
+    "streams": Case("streams.cu", 1700, STREAMS, {"ITEMS": 4, "AHEAD": 2}),
     "transpose_conflict": Case("transpose.cu", 70, pairwise("transpose_tile", 9, 256, "n * n"), {"PAD": 0}),
     "transpose": Case(
         "transpose.cu", 70,
@@ -395,7 +395,7 @@ def test_lookups_go_round_the_table(told: Told) -> None:
 
 
 def test_both_streams_are_read_however_they_are_scheduled(told: Told) -> None:
-    a, b = told.given[:1100].astype(np.float64), told.given[1100:2200].astype(np.float64)
+    a, b = told.given[:1700].astype(np.float64), told.given[1700:3400].astype(np.float64)
     assert len(told.floats("streams")) == 3
     for out in told.floats("streams"):
         assert np.array_equal(out, (a + 2.5 * b).astype(np.float32))
@@ -505,10 +505,10 @@ def test_a_queue_hands_out_every_task_once_and_is_ready_for_the_next_step(told: 
         assert np.array_equal(out, x)
 
 
-def test_a_task_that_two_blocks_draw_fails_the_check(told: Told) -> None:
+def test_a_task_that_two_blocks_draw_shows_in_the_results(told: Told) -> None:
     once, twice = told.floats("queue_twice")
+    assert once.any()
     assert np.array_equal(twice, 2 * once)
-    assert not np.array_equal(twice, once)
 
 
 def test_uneven_tasks_are_done_once_and_as_long_as_drawn(told: Told) -> None:

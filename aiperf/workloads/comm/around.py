@@ -32,10 +32,10 @@ def waves(
     """An all-to-all of rows that go through a linear layer where they arrive: each rank sends [rows, inner], an equal
     part to each rank, and multiplies what it received with its own [inner, cols].
 
-    With ``waves`` the exchange is as many all-to-alls of a slice of each part. Each is started before the
-    product of the wave ahead of it, so that one wave travels beside each product but the last. Every sender keeps its
-    rows wave by wave in memory, so that no side copies them. Bytes: what all ranks send, their own parts included;
-    FLOPs: the products of all ranks.
+    With ``waves`` the exchange is as many all-to-alls of a slice of each part. Each is started before the product of
+    the wave ahead of it, so that one wave travels beside each product but the last. Every sender keeps its rows wave by
+    wave in memory, so that no side copies them. Bytes: what all ranks send, their own parts included; FLOPs: the
+    products of all ranks.
     """
     ranks = context.world_size
     if waves < 1 or rows % (ranks * waves):

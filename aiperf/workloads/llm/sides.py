@@ -173,7 +173,8 @@ class Generation:
             between = generate.nothing if beside is None else beside.round
             through = self.ways.of_prompt(number)
             if self.asked.phase == "prefill" and isinstance(group.cache, caches.Static):
-                group.cache.kv.zero_()  # an output: what is masked is read, and must be a number
+                # The cache is an output, which an audit overwrites; masked positions are read too, as numbers.
+                group.cache.kv.zero_()
             logits = generate.prefill(through, prompts, group.cache, chunk=chunk, between=between)
         group.first = generate.choose(logits)[0]
         self.times.first()

@@ -155,7 +155,8 @@ class Ways:
             through.forget()
 
     def of_prompt(self, number: int) -> precision.Forward:
-        """What the pieces of a prompt of group ``number`` go through: a captured step where that is what each is."""
+        """What the pieces of a prompt of group ``number`` go through: the captured step where each piece is one token
+        (phase prefill with a graph), else the model."""
         captured = self._asked.phase == "prefill" and self._asked.graph != "none"
         return self._through[number] if captured else self._model
 

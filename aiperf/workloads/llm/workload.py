@@ -127,13 +127,12 @@ def generate(
     allows tokens of a JSON grammar of ``fields`` fields: ``python`` walks every token through an automaton at each
     step, ``remembered`` once for each state that is met, ``compiled`` looks a table up, and ``host_table`` one in host
     memory, whose rows it moves to the device: while the pass over the newest tokens runs, or when it has ended
-    (``mask_when``). ``graph: per_size`` replays
-    each decoding step as a CUDA graph (kv static), captured in set-up, in phase prefill each piece of a prompt, which
-    must be one token; ``lazy`` captures it in each iteration when its
-    batch comes. Batches are padded to the next of ``buckets``. ``compile: layer``: decoding steps run the function of a
-    layer, the same for all of them, as torch.compile made it in set-up for each size of a batch (kv static). ``kernels:
-    hand_written``: a layer takes a new token through five Triton kernels, RMSNorm, activation, rotation, write to the
-    cache and sums being parts of them.
+    (``mask_when``). ``graph: per_size`` replays each decoding step as a CUDA graph (kv static), captured in set-up. In
+    phase prefill it replays each piece of a prompt; ``prefill_chunk`` must be 1. ``lazy`` captures it in each iteration
+    when its batch comes. Batches are padded to the next of ``buckets``. ``compile: layer``: decoding steps run the
+    function of a layer, the same for all of them, as torch.compile made it in set-up for each size of a batch (kv
+    static). ``kernels: hand_written``: a layer takes a new token through five Triton kernels, RMSNorm, activation,
+    rotation, write to the cache and sums being parts of them.
     ``precision`` decodes with the matrices of all layers in fp8, of all but the first and the last (``fp8_inner``), or
     ``switched`` to it: from where the smoothed margin of choices is one that ``exit_share`` of the text's tokens have,
     until it is below half of that, or with ``switching: single`` by each margin as it is and one threshold; the host

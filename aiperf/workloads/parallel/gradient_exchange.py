@@ -21,7 +21,8 @@ _BEFORE_CAPTURE = 11
 
 
 def buckets_of(parameters: list[Any], cap: float) -> list[list[Any]]:
-    """Parameters in the order in which backward finishes them, cut where DDP cuts: the first bucket is a small one."""
+    """Parameters in the order in which backward finishes them, cut where DDP cuts by default: the first bucket is a
+    small one. DDP that is told its cap has no small one."""
     groups: list[list[Any]] = []
     filled = limit = 0.0
     for parameter in reversed(parameters):

@@ -107,7 +107,8 @@ def _module(task: models.Task, how: str, *, device: str, ranks: int) -> Any:
         _trace(task.module, device=device, ranks=ranks)
         if how == "traced":
             return torch.compile(task.module, fullgraph=True)
-        # Registers operators that a graph from the compiler's cache calls; in its process nothing is put in buckets.
+        # Registers the operators that a graph from the compiler's cache calls: a process that loads such a graph does
+        # not run the bucketing pass, which would import them.
         importlib.import_module("torch._inductor.fx_passes.bucketing")
         return torch.compile(task.module, fullgraph=True, options=_SCHEDULED)
     if how == "compiled_blocks":

@@ -41,8 +41,9 @@ __device__ __forceinline__ float work(float x) {
 }
 
 // ptx: begin
-// Atomic, since two who do one task at one time would both store the same sum. In PTX, since nvcc makes of atomicAdd a
-// reduction, but in kernels with a fence, which only the queues have, an addition that returns the old value.
+// Atomic, since two who do one task at one time would both store the same sum. In PTX: nvcc turns atomicAdd into a
+// reduction, except in kernels with a fence (only the queues have one), where it returns the old value; the sides would
+// differ.
 __device__ __forceinline__ void add_result(float* __restrict__ out, unsigned i, float result) {
   asm volatile("red.global.add.f32 [%0], %1;" ::"l"(out + i), "f"(result));
 }

@@ -83,9 +83,13 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
   cluster_barrier();
   if (rank != 0) {
     const unsigned leaders = address_in(0, tile);
+    int4 fetched[FOURS / THREADS];  // all on their way before the first is stored
 #pragma unroll
-    for (unsigned k = threadIdx.x; k < FOURS; k += THREADS)
-      reinterpret_cast<int4*>(tile)[k] = load_four<true>(leaders + 16 * k);
+    for (unsigned k = 0; k < FOURS / THREADS; ++k)
+      fetched[k] = load_four<true>(leaders + 16 * (threadIdx.x + k * THREADS));
+#pragma unroll
+    for (unsigned k = 0; k < FOURS / THREADS; ++k)
+      reinterpret_cast<int4*>(tile)[threadIdx.x + k * THREADS] = fetched[k];
     __syncthreads();
   }
   sum_up<false>(shared_address(tile), rank, out);
