@@ -15,7 +15,7 @@ extern "C" __global__ void two_streams_cpp(const float* __restrict__ a, const fl
 }
 
 // ptx: begin
-// One mad.wide for each address, which ptxas for sm_90 splits into several instructions, and a load that bypasses the L1.
+// One mad.wide for each address, which ptxas for sm_90 splits into several instructions, and loads that bypass the L1.
 __device__ __forceinline__ float load_streaming(const float* base, unsigned i) {
   float value;
   asm volatile(
