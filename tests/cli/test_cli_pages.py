@@ -147,7 +147,8 @@ def test_a_command_of_the_pages_runs(
     if command == "compare RUN RUN":
         words[1] = min(path.name for path in (folder / "results").glob("2*-*"))
     done = user.types(*words)
-    assert done.code == 0, done.err
+    # A survey may find a group slow that shares this machine with the other tests.
+    assert done.code in ((0, 6) if command.split()[0] == "survey" else (0,)), done.err
     assert done.plain
     assert done.out + done.err
 
