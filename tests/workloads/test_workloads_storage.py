@@ -15,7 +15,7 @@ from patience import PATIENCE_S
 
 from aiperf.workloads.contract import Context, SkipSide
 from aiperf.workloads.shared import page_cache
-from aiperf.workloads.shared.cold import Cold
+from aiperf.workloads.shared.cold import Cold, Fetched
 from aiperf.workloads.storage import files
 from aiperf.workloads.storage import workload as storage
 
@@ -294,6 +294,23 @@ def test_the_first_rank_of_every_node_evicts_for_its_page_cache_is_another_one(t
     file.read_bytes()
     Cold([file], _Ranks(2, local_rank=0)).prepare()
     assert page_cache.resident_share([file]) == 0
+
+
+def test_steps_over_cached_files_tell_the_mean_of_what_they_fetched(tmp_path):
+    file = tmp_path / "a.bin"
+    page_cache.write_synced(file, bytes(SIZE))
+    page_cache.bring_in([file])
+    cached = Fetched()
+    assert cached.counters() == {}
+    for _ in range(2):
+        cached.steps += 1
+        file.read_bytes()
+    assert cached.counters() == {"disk_bytes": 0}
+    page_cache.drop([file])
+    before = page_cache.disk_bytes()
+    file.read_bytes()
+    assert cached.counters() == {"disk_bytes": (page_cache.disk_bytes() - before) / 2}
+    assert cached.counters()["disk_bytes"] >= SIZE / 2
 
 
 def test_a_shared_file_system_is_not_held_to_the_peak_of_the_nodes_own_disk(tmp_path, monkeypatch):

@@ -86,14 +86,26 @@ def test_nodes_without_cpus_are_none_to_run_on(monkeypatch: pytest.MonkeyPatch, 
     assert host_memory.nodes() == {0: {0, 1, 2, 8}, 1: {3}}
 
 
-def test_local_is_the_gpus_node_and_remote_another() -> None:
-    known = {0: {0, 1}, 1: {2, 3}}
-    assert host_memory.choose("local", 1, known) == (1, {2, 3})
-    assert host_memory.choose("remote", 1, known) == (0, {0, 1})
+def test_local_is_the_gpus_node_and_remote_the_farthest_other_one() -> None:
+    known = {0: {0, 1}, 1: {2, 3}, 2: {4}}
+    assert host_memory.choose("local", 1, known, {}) == (1, {2, 3})
+    assert host_memory.choose("remote", 1, known, {}) == (0, {0, 1})
+    assert host_memory.choose("remote", 1, known, {0: 12, 1: 10, 2: 32}) == (2, {4})
     with pytest.raises(SkipSide, match="has 1"):
-        host_memory.choose("remote", 0, {0: {0}})
-    with pytest.raises(SkipSide, match="NUMA node 2"):
-        host_memory.choose("local", 2, known)
+        host_memory.choose("remote", 0, {0: {0}}, {})
+    with pytest.raises(SkipSide, match="NUMA node 3"):
+        host_memory.choose("local", 3, known, {})
+
+
+def test_the_distances_of_a_node_are_those_that_the_firmware_tells(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for node, told in {0: "10 12 32", 1: "12 10 32", 10: "32 32 10"}.items():
+        (tmp_path / f"node{node}").mkdir()
+        (tmp_path / f"node{node}" / "distance").write_text(f"{told}\n", encoding="utf-8")
+    monkeypatch.setattr(host_memory, "_NODES", tmp_path)
+    assert host_memory.distances(1) == {0: 12, 1: 10, 10: 32}
+    assert host_memory.distances(3) == {}
 
 
 class Buffer:

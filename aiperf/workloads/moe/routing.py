@@ -45,10 +45,16 @@ def choose(logits: Any, *, top_k: int, capacity: int) -> Any:
         taken = ((filled < top_k) & (place < capacity)).nonzero().squeeze(1)
         chosen[taken, filled[taken]] = asked[taken]
         filled[taken] += 1
-        load += torch.bincount(asked[taken], minlength=experts)
+        load += rows_of_each(asked[taken], experts)
         if bool((filled == top_k).all()):
             break
     return _complete(chosen, load, capacity)
+
+
+def rows_of_each(chosen: Any, experts: int) -> Any:
+    """How many of the expert ids [rows] are each expert's, int64 [experts]. torch.bincount would wait for the largest
+    id on the host."""
+    return torch.zeros(experts, dtype=torch.int64, device=chosen.device).index_add_(0, chosen, torch.ones_like(chosen))
 
 
 def choose_by_load(logits: Any, *, top_k: int, bias: float) -> Any:
@@ -60,7 +66,7 @@ def choose_by_load(logits: Any, *, top_k: int, bias: float) -> Any:
     for block in logits.split(_BLOCK):
         shares = load * experts / load.sum().clamp(min=1)
         chosen.append((block - bias * shares).topk(top_k, dim=1).indices)
-        load += torch.bincount(chosen[-1].flatten(), minlength=experts)
+        load += rows_of_each(chosen[-1].flatten(), experts)
     return torch.cat(chosen)
 
 

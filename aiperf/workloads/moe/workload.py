@@ -349,7 +349,7 @@ class _Pass:
         flats = self._seats.of(self._chosen.flatten()).chunk(cut)
         orders = [flat.argsort(stable=True) for flat in flats]
         sorted_rows = [
-            (x[order // self._router.top_k], torch.bincount(flat, minlength=self._seats.count))
+            (x[order // self._router.top_k], routing.rows_of_each(flat, self._seats.count))
             for x, flat, order in zip(self._x.chunk(cut), flats, orders, strict=True)
         ]
         if (ranks := self._seats.ranks) > 1:

@@ -86,3 +86,16 @@ class Cold:
         if self._ranks is None and self._start is not None:
             return {**self._counts, "disk_bytes": page_cache.disk_bytes() - self._start}
         return dict(self._counts)
+
+
+class Fetched:
+    """What the steps of a process that evicts nothing have fetched from storage: of a cached set, nothing."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        """Begun so far."""
+        self._start = page_cache.disk_bytes()
+
+    def counters(self) -> dict[str, float]:
+        """The mean of a step. Nothing before the first."""
+        return {"disk_bytes": (page_cache.disk_bytes() - self._start) / self.steps} if self.steps else {}

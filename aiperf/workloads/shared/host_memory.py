@@ -8,7 +8,7 @@ from __future__ import annotations
 import mmap
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,22 +92,32 @@ def node_of_gpu(device: int) -> int:
     return node
 
 
-def choose(where: str, near: int, known: dict[int, set[int]]) -> tuple[int, set[int]]:
-    """The node to work on and its CPUs. Raises SkipSide where there is no choice."""
+def distances(node: int) -> dict[int, int]:
+    """NUMA node -> how far its memory is from ``node``, in the firmware's unit (10 is its own); empty when untold."""
+    try:
+        told = (_NODES / f"node{node}" / "distance").read_text(encoding="utf-8").split()
+    except OSError:
+        return {}
+    return dict(zip(sorted(int(p.name[4:]) for p in _NODES.glob("node[0-9]*")), map(int, told), strict=False))
+
+
+def choose(where: str, near: int, known: dict[int, set[int]], far: Mapping[int, int]) -> tuple[int, set[int]]:
+    """The node to work on and its CPUs: ``near``, or the one of the others that is farthest by ``far``, the first of
+    equals. Raises SkipSide where there is no choice."""
     if len(known) < 2:
         raise SkipSide(f"local and remote memory need two NUMA nodes with CPUs, but this host has {len(known)}")
     if near not in known:
         raise SkipSide(f"NUMA node {near}, where the GPU is, has no CPUs")
-    node = near if where == "local" else min(n for n in known if n != near)
+    node = near if where == "local" else max((n for n in known if n != near), key=lambda n: (far.get(n, 0), -n))
     return node, known[node]
 
 
 def bind(where: str, device: int) -> tuple[dict[str, Any], Callable[[], None]]:
-    """Move this thread to the GPU's node or to another one; returns facts and the way back."""
+    """Move this thread to the GPU's node or to the one farthest from it; returns facts and the way back."""
     known = nodes()
     # Asked of CUDA only where there is a choice.
     near = node_of_gpu(device) if len(known) > 1 else 0
-    node, cpus = choose(where, near, known)
+    node, cpus = choose(where, near, known, distances(near))
     before = os.sched_getaffinity(0)
     try:
         os.sched_setaffinity(0, cpus)

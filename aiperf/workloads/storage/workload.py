@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from aiperf.workloads.contract import Context, Size, SkipSide, Work, Workload
 from aiperf.workloads.shared import page_cache
-from aiperf.workloads.shared.cold import Cold, Ranks
+from aiperf.workloads.shared.cold import Cold, Fetched, Ranks
 from aiperf.workloads.shared.seeded import memory_peak
 from aiperf.workloads.storage import files
 from aiperf.workloads.storage.mounts import PrivateMount
@@ -130,9 +130,12 @@ def read(
             raise SkipSide(f"O_DIRECT does not work on {context.shared_scratch}: {error}") from error
         raise
     cold = Cold(data.paths, ranks if context.world_size > 1 else None)
+    cached = Fetched() if source == "file" and cache == "warm" and context.world_size == 1 else None
 
     def step() -> None:
         ranks.meet()
+        if cached is not None:
+            cached.steps += 1
         for _ in range(epochs):
             once()
 
@@ -147,7 +150,7 @@ def read(
         outputs=lambda: {"bytes": reader.out},
         redraw=lambda seed: reader.rotate(1 + seed % (files.STARTS - 1)),
         prepare=_prepare(asked, cold, seen),
-        counters=lambda: {**reader.counters(), **cold.counters()},
+        counters=lambda: {**reader.counters(), **(cold.counters() if cached is None else cached.counters())},
         facts=_facts(asked, data, seen),
         close=close if seen is None else _each(close, seen.close),
     )

@@ -81,11 +81,14 @@ extern "C" __global__ void f_or_g_scattered(const float* __restrict__ x, const i
   const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= N) return;
   const float value = x[i];
+  const int to = place[i];
+  float result;
   if (value < 0.0f) {
-    out[place[i]] = work(value, a, b);
+    result = work(value, a, b);
   } else {
-    out[place[i]] = work(value, c, d);
+    result = work(value, c, d);
   }
+  out[to] = result;
 }
 
 // One of each two neighbours is negative, by chance which. DEALT puts every even element first, whatever its sign, and
