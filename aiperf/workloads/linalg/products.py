@@ -31,8 +31,8 @@ def plain(a: Any, b: Any, out: Any, *, rows: int) -> Product:
 
 def with_bias_and_gelu(a: Any, b: Any, bias: Any, out: Any) -> Product:
     """torch._addmm_activation into ``out``: on a GPU one call of cuBLASLt, whose epilogue adds the bias to each row and
-    takes GELU in its tanh form; where cuBLASLt does not take the operands, and on the CPU, passes follow the product.
-    Raises SkipSide where torch has no such call."""
+    may take GELU, in a form that it does not state; where cuBLASLt does not take the operands, and on the CPU, passes
+    follow the product. Raises SkipSide where torch has no such call."""
 
     def run() -> Any:
         torch._addmm_activation(bias, a, b, use_gelu=True, out=out)

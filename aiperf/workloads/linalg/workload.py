@@ -90,8 +90,8 @@ def matmul(
     ``sparsity``: ``pruned`` zeroes two of four neighbours in B's columns and multiplies densely, ``2:4`` compresses the
     same numbers. ``pad_to`` stores rows up to the next multiple, the rest zero. ``rows_per_call``: rows of A in each
     call. ``leaf`` ends Strassen's recursion. ``epilogue`` scales C by 1/8, or adds a bias to each row and takes GELU,
-    in passes after the product or (``fused_epilogue``) inside Triton's kernel; with backend torch, bias and GELU (here
-    in its tanh form) by the library's own epilogue. ``hand_tiled`` and ``hand_mma`` are kernels in CUDA C++,
+    in passes after the product or (``fused_epilogue``) inside Triton's kernel; with backend torch, bias and GELU (in
+    the form that it has) by the library's own epilogue. ``hand_tiled`` and ``hand_mma`` are kernels in CUDA C++,
     ``cutlass`` one that nvcc makes of CUTLASS's templates for Hopper; by ``warp_schedule`` its warp groups share each
     tile (``cooperative``) or compute a tile each and store it in turn (``pingpong``). ``tune``: Triton's autotuner
     chooses the tile in set-up, for this shape or for one of 256 cubed, or anew in each step; the rest is the Triton
