@@ -14,6 +14,7 @@ from aiperf.workloads.contract import Context
 from aiperf.workloads.decoder import caches
 from aiperf.workloads.llm import beside, host_masks, kept, requantised, sides
 from aiperf.workloads.llm import workload as llm
+from aiperf.workloads.llm.agreement import same_when_rounded
 
 _SMALL = {"prompt_tokens": 12, "new_tokens": 16}
 _ONCE = {"feed": "forced", "kv_bits": 8, "requantise_at": 10}
@@ -30,9 +31,20 @@ def test_a_conversion_beside_the_tokens_before_leaves_the_logits_of_one_at_once(
     exact = _side(feed="forced")
     for seed in (11, 12, 11):
         before, after = audit(at_once, seed=seed), audit(beside, seed=seed)
-        assert np.array_equal(before["logits"], after["logits"])
+        assert all(np.array_equal(before[name], after[name]) for name in ("logits", "codes_0", "scale_0", "least_0"))
         found = np.abs(before["logits"] - audit(exact, seed=seed)["logits"]).max(axis=(0, 2))
         assert found[:10].max() == 0 < found[10:].min(), "floats before that token, few bits from there on"
+
+
+def test_a_conversion_that_leaves_out_the_tokens_meanwhile_shows_in_what_is_kept(monkeypatch):
+    at_once = audit(_side(**_ONCE), seed=11)
+    beside = _side(**_ONCE, requantise_ahead=4)
+    assert same_when_rounded(at_once, audit(beside, seed=11)).value == 0
+    whole = requantised.ChangedOnce._convert
+    monkeypatch.setattr(
+        requantised.ChangedOnce, "_convert", lambda self, begin, end: None if begin else whole(self, begin, end)
+    )
+    assert not same_when_rounded(at_once, audit(beside, seed=11)).passed
 
 
 @torch.inference_mode()

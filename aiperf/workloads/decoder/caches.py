@@ -291,6 +291,10 @@ class Quantised(Cache):
         self._scale, self._least = (room.empty(*shape, groups, 1) for _ in range(2))
         self._parts = (self._codes, self._scale, self._least)
 
+    def held(self) -> dict[str, Any]:
+        """What it holds, each [2, layers, batch, kv_heads, tokens, ...]: codes; by group, scales and least values."""
+        return {"codes": self._codes, "scale": self._scale.squeeze(-1), "least": self._least.squeeze(-1)}
+
     def keep(self, layer: int, k: Any, v: Any) -> None:
         """Round and keep the new tokens of a layer."""
         for which, values in enumerate((k, v)):

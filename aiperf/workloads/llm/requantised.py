@@ -88,6 +88,10 @@ class ChangedOnce(Cache):
         self._beside = Beside(room.device)
         self._low = False
 
+    def held(self) -> dict[str, Any]:
+        """What it holds in few bits, as Quantised.held."""
+        return self._few.held()
+
     def _convert(self, begin: int, end: int) -> None:
         for layer in range(self._layers):
             self._few.keep(layer, *self._exact.kv[:, layer, :, :, begin:end])

@@ -19,6 +19,7 @@ from aiperf.workloads.llm.group import Group, make_cache, make_groups
 from aiperf.workloads.llm.kept import KeptContext, ReshardedContext, SentContext
 from aiperf.workloads.llm.neighbours import Neighbours
 from aiperf.workloads.llm.pressed import GrowingKv
+from aiperf.workloads.llm.requantised import ChangedOnce
 from aiperf.workloads.llm.token_times import TokenTimes
 from aiperf.workloads.llm.ways import Ways
 from aiperf.workloads.shared.seeded import own_seed, torch_dtype
@@ -31,6 +32,14 @@ _RANKS = 2
 """Workers between which a resharded context was split."""
 _CAPTURED = 4
 """Tokens that capturing a graph writes."""
+
+
+def _shown(names: dict[str, str], held: Any) -> dict[str, Any]:
+    """What is compared of a cache's array [2, layers, batch, kv_heads, tokens, ...]: all, or as ``_SHOWN`` says."""
+    every = -(-held.nbytes // _SHOWN)
+    if every == 1:
+        return {names["last"]: held}
+    return {names["last"]: held[:, -1:], names["others"]: held[:, :-1, :, :, ::every]}
 
 
 @dataclass
@@ -93,6 +102,12 @@ class Generation:
                 made["margins"] = torch.zeros(count, asked.new_tokens, device=device)
             else:
                 made["logits"] = torch.zeros(count, asked.new_tokens, shape.vocab, device=device)
+                text = self._context() + asked.new_tokens
+                for number, group in enumerate(self.groups):
+                    if isinstance(group.cache, ChangedOnce):
+                        for name, held in group.cache.held().items():
+                            names = {"last": f"{name}_{number}", "others": f"{name}_layers_{number}"}
+                            made |= _shown(names, held[:, :, :, :, :text])
             if asked.show_text:
                 made["text"] = self._long(count, self._context() + asked.new_tokens)
                 if isinstance(self.groups[0].cache, pruned.PrunedKv):
@@ -103,11 +118,7 @@ class Generation:
             made |= {"tokens": self.neighbours.tokens, "margins": self.neighbours.margins}
         for number, group in enumerate(self.groups):
             if isinstance(group.cache, caches.Contiguous):
-                kv = group.cache.kv
-                every = -(-kv.nbytes // _SHOWN)
-                made[f"kv_{number}"] = kv if every == 1 else kv[:, -1:]
-                if every > 1:
-                    made[f"layers_{number}"] = kv[:, :-1, :, :, ::every]
+                made |= _shown({"last": f"kv_{number}", "others": f"layers_{number}"}, group.cache.kv)
         return made
 
     def _draw_texts(self, seed: int) -> None:

@@ -139,6 +139,10 @@ def read(
         for _ in range(epochs):
             once()
 
+    def counters() -> dict[str, float]:
+        asked_for = {name: count * epochs for name, count in reader.counters().items()}
+        return {**asked_for, **(cold.counters() if cached is None else cached.counters())}
+
     return Workload(
         step=step,
         work=Work(
@@ -150,7 +154,7 @@ def read(
         outputs=lambda: {"bytes": reader.out},
         redraw=lambda seed: reader.rotate(1 + seed % (files.STARTS - 1)),
         prepare=_prepare(asked, cold, seen),
-        counters=lambda: {**reader.counters(), **(cold.counters() if cached is None else cached.counters())},
+        counters=counters,
         facts=_facts(asked, data, seen),
         close=close if seen is None else _each(close, seen.close),
     )
