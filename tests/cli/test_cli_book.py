@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 
+@pytest.mark.long
 def test_a_chapter_is_listed_with_claim_and_answer(here) -> None:
     told = here("book", "--chapter", "ch07")
     assert told.code == 0
@@ -22,6 +23,7 @@ def test_a_chapter_is_listed_with_claim_and_answer(here) -> None:
     assert told.plain
 
 
+@pytest.mark.long
 def test_the_listing_is_there_for_programs(here) -> None:
     rows = json.loads(here("book", "--chapter", "ch01", "--chapter", "ch10", "--json").out)
     assert {row["row"].partition("/")[0] for row in rows} == {"ch01", "ch10"}
@@ -111,6 +113,7 @@ def test_a_command_that_names_nothing_or_too_much_is_a_mistake(here, argv, why) 
     assert why in told.err
 
 
+@pytest.mark.long
 def test_a_suite_runs_is_resumed_and_keeps_what_it_has(user) -> None:
     user.scenario("tiny2")
     user.write("suite.yaml", "title: Mine\nscenarios: [./tiny.yaml, ./tiny2.yaml]\nduration: not measured yet\n")
