@@ -74,7 +74,6 @@ def test_the_run_is_stored_as_any_other(slower):
     assert "To reproduce it" not in slower.explanation
 
 
-@pytest.mark.long
 def test_another_result_is_invalid_and_an_exception_a_failure(mine):
     for after, verdict, said in (("wrong", "invalid", "result[]"), ("fails", "failed", "no such model")):
         came = aiperf.compare(

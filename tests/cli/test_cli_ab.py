@@ -172,7 +172,6 @@ def test_a_program_among_many_is_named_by_the_words_that_the_others_lack(command
     assert side_names(commands) == names
 
 
-@pytest.mark.long
 def test_a_shell_runs_the_lines_and_each_run_is_prepared(user) -> None:
     argv = ("ab", "--shell", "sh -e", "cat made > /dev/null; echo b >> ran", "rm made; echo a >> ran")
     prepare = ("--prepare", "echo x >> prepared; touch made", "--warmup", "3")

@@ -58,7 +58,6 @@ def test_what_both_programs_print_is_compared_and_primary(trained):
     assert list(csv.reader(io.StringIO(table.out)))[1] == ["tokens_per_s", "tokens/s", "higher"]
 
 
-@pytest.mark.long
 def test_another_metric_can_be_primary(trained):
     done = trained.types(*trained.pair, *SPEED, "--primary", "user", "--format", "csv")
     rows = {row["metric"]: row for row in csv.DictReader(io.StringIO(done.out))}

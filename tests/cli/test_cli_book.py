@@ -113,7 +113,6 @@ def test_a_command_that_names_nothing_or_too_much_is_a_mistake(here, argv, why) 
     assert why in told.err
 
 
-@pytest.mark.long
 def test_a_suite_runs_is_resumed_and_keeps_what_it_has(user) -> None:
     user.scenario("tiny2")
     user.write("suite.yaml", "title: Mine\nscenarios: [./tiny.yaml, ./tiny2.yaml]\nduration: not measured yet\n")

@@ -122,7 +122,6 @@ def test_a_damaged_save_is_refused(here, user, change) -> None:
     assert "is not a report" in told.err
 
 
-@pytest.mark.long
 def test_the_checklist_walks_every_item_with_scenarios_and_questions(here) -> None:
     told = here("doctor", "--checklist")
     assert told.code == 0

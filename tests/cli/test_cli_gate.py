@@ -73,7 +73,6 @@ def test_a_change_that_multiplies_the_work_is_a_confirmed_regression(repo):
     assert git(repo, "worktree", "list").count("\n") == 0
 
 
-@pytest.mark.long
 def test_a_change_that_does_nothing_passes_and_says_so_last(repo):
     repo.write("loop.py", LOOP.format(turns=20_000) + "# nothing\n")
     done = gates(repo, "./loop.yaml", "--against", "main", precision="fast.yaml")
@@ -90,7 +89,6 @@ def test_a_program_that_fails_at_head_is_exit_code_5(repo):
     assert done.out.splitlines()[-1].endswith("exit code 5: wrong output, impossible result or failed case")
 
 
-@pytest.mark.long
 def test_runs_are_promoted_and_held_against_and_a_baseline_of_another_host_never_yields_a_number(repo, here):
     repo.write("final.yaml", FAST.replace("provisional: true", "provisional: false"))
     assert repo.types("run", "./loop.yaml", "--precision", "final.yaml", "--no-peaks").code == 0

@@ -58,7 +58,6 @@ def test_an_unknown_roof_is_a_mistake_that_names_the_known_ones(here) -> None:
     assert "cpu_stream" in told.err
 
 
-@pytest.mark.long
 def test_sessions_of_a_side_against_its_copy_calibrate_the_host(user) -> None:
     user.env["AIPERF_STATE"] = str(user.folder / "state")
     argv = ("calibrate", "tiny.yaml", "--precision", "fast.yaml", "--sessions", "2", "--power-sessions", "2")

@@ -23,7 +23,6 @@ HEAVY = (
 )
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("argv", [("--help",), ("run", "--help"), ("list",), ("show", "same-vs-same")], ids=" ".join)
 def test_no_heavy_library_is_loaded(user, argv) -> None:
     code = (

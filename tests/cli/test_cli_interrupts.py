@@ -61,7 +61,6 @@ def test_an_interrupt_in_the_first_pair_leaves_a_run_that_can_be_reported(marked
     assert marked.types("report").code == 0
 
 
-@pytest.mark.long
 def test_a_killed_run_leaves_no_worker_and_its_stored_cases_have_no_verdict(marked) -> None:
     process = start_endless(marked)
     assert until(lambda: len(processes_with(marked.env["TEST_MARK"])) >= 3)

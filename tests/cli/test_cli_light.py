@@ -104,7 +104,6 @@ def test_other_commands_need_none_of_them(light) -> None:
         assert len(out) > 20, argv
 
 
-@pytest.mark.long
 def test_two_programs_are_compared_without_them(light) -> None:
     code, out, err = light("ab", "true", "true", "--precision", "fast.yaml")
     assert code == 0, err

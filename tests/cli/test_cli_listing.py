@@ -166,7 +166,6 @@ def test_listings_that_exclude_each_other_are_told_in_one_message(here, argv, to
     assert done.plain
 
 
-@pytest.mark.long
 def test_a_new_scenario_runs_at_once(user) -> None:
     made = user.types("new", "my-pair")
     assert made.code == 0

@@ -48,7 +48,6 @@ def test_check_says_of_every_profiler_what_it_can_do_here(here) -> None:
     assert all(entry["reason"] for entry in told)
 
 
-@pytest.mark.long
 def test_a_run_profiles_what_it_measured_and_the_table_says_whether_the_claim_holds(profiled) -> None:
     assert profiled.done.code == 0, profiled.done.err
     (row, *_) = csv.DictReader(io.StringIO(profiled.types("report", "--format", "csv").out))
@@ -67,7 +66,6 @@ def test_a_run_profiles_what_it_measured_and_the_table_says_whether_the_claim_ho
     assert "Sides, by torch" in again.out
 
 
-@pytest.mark.long
 def test_the_story_of_a_case_tells_what_the_profile_said_of_its_claims(profiled) -> None:
     told = " ".join(profiled.types("show", "latest", "claims").out.split())
     assert "What explains it" in told
@@ -340,7 +338,6 @@ def suited(tmp_path_factory: pytest.TempPathFactory) -> User:
     return user
 
 
-@pytest.mark.long
 def test_an_interrupted_suite_says_how_far_it_came_and_how_to_go_on(suited) -> None:
     assert suited.done.code == 130
     name = suited.latest().name
@@ -353,7 +350,6 @@ def test_an_interrupted_suite_says_how_far_it_came_and_how_to_go_on(suited) -> N
     assert "cases profiled" not in suited.done.out
 
 
-@pytest.mark.long
 def test_a_suite_goes_on_where_it_was_left_and_ends_in_one_table_of_its_cases(suited) -> None:
     kept = (suited.latest() / "profiles" / "first.json").stat().st_mtime_ns
     done = suited.types("profile", "--suite", "./mine.yaml", "--with", "torch", "--resume", "latest")

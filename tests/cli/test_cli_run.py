@@ -83,7 +83,6 @@ def test_wrong_output_is_told_and_exits_with_5(user) -> None:
     assert user.record("wrong")["results"][0]["verdict"]["reason"] == "wrong_output"
 
 
-@pytest.mark.long
 def test_strict_refuses_inputs_without_names_unless_the_workload_says_why(user) -> None:
     user.write("bare.py", WORKLOAD.replace(', inputs=lambda: {"x": x}', ""))
     bare = user.scenario("bare", workload="./bare.py:add")
@@ -193,7 +192,6 @@ def test_a_scratch_folder_with_a_line_break_is_refused(user) -> None:
     assert "line break" in typed.err
 
 
-@pytest.mark.long
 def test_resume_needs_nothing_else_and_an_interrupted_run_names_the_command(user, monkeypatch) -> None:
     whole, calls = MeasurementSession.measure, []
 

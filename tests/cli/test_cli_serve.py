@@ -72,7 +72,6 @@ def test_two_servers_are_loaded_side_by_side_and_all_that_they_are_judged_by_is_
     assert found["goodput"]["comparison"]["better"] == "higher"
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("after", "reason", "said"),
     [

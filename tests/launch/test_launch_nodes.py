@@ -79,7 +79,6 @@ def living(marker: str) -> list[str]:
     return [line for line in found if "aiperf.worker" in line]
 
 
-@pytest.mark.long
 @pytest.mark.timeout(240)
 def test_a_node_that_is_killed_fails_the_case_by_its_name_and_leaves_no_process(tmp_path):
     with job(tmp_path) as (head, agent):

@@ -80,7 +80,6 @@ def test_a_link_that_is_slowed_is_slow_where_its_two_ends_meet_and_nowhere_else(
     assert survey.drill == "group0 – group2 +300 %"
 
 
-@pytest.mark.long
 def test_a_node_that_dies_in_mid_survey_is_unreachable_and_the_others_go_on(tmp_path):
     said = []
 

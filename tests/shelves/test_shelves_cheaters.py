@@ -67,7 +67,6 @@ def judged(ran: Ran, name: str) -> Judged:
     return judge(BY_NAME[name], 0, ran.records.get(name))
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", [e.name for e in FAST if not e.honest])
 def test_the_cheat_that_stands_for_its_class_is_caught_or_told(ran: Ran, name: str) -> None:
     found = judged(ran, name)
@@ -75,7 +74,6 @@ def test_the_cheat_that_stands_for_its_class_is_caught_or_told(ran: Ran, name: s
     assert found.signs != ()
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", [e.name for e in FAST if e.honest])
 def test_an_honest_twin_is_measured_and_not_invalid(ran: Ran, name: str) -> None:
     record = ran.records[name]
@@ -85,7 +83,6 @@ def test_an_honest_twin_is_measured_and_not_invalid(ran: Ran, name: str) -> None
     assert all(pair.checks for pair in record.pairs)
 
 
-@pytest.mark.long
 def test_a_wrong_output_is_named_in_the_verdict_and_the_command_leaves_nothing_behind(ran: Ran) -> None:
     wrong = [r for record in ran.records.values() for r in record.results if r.verdict.reason == "wrong_output"]
     assert wrong != []
@@ -94,7 +91,6 @@ def test_a_wrong_output_is_named_in_the_verdict_and_the_command_leaves_nothing_b
     assert (ran.alive, ran.scratch) == ([], [])
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("entry", PROGRAMS, ids=lambda e: e.name)
 def test_a_program_that_stands_for_its_class_is_caught_or_told(entry, tmp_path: Path) -> None:
     precision = tmp_path / "tiny.yaml"

@@ -83,7 +83,6 @@ EXACT = {
 }
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("kind", EXACT)
 @torch.inference_mode()
 def test_logits_of_prefill_and_decode_are_those_of_transformers(kind):

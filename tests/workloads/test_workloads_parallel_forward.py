@@ -52,7 +52,6 @@ def _outputs(side):
 _LOGITS = [name for name in _SIDES if name not in ("train", "train_microbatches", "attention")]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("side", _LOGITS)
 def test_every_layout_gives_what_one_rank_gives_on_every_rank(found, side):
     workload, alone = _one_rank(phase=_SIDES[side].get("phase", "prefill"))
@@ -65,7 +64,6 @@ def test_every_layout_gives_what_one_rank_gives_on_every_rank(found, side):
         }
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("side", [name for name in _LOGITS if _SIDES[name].get("phase") == "both"])
 def test_a_text_that_begins_with_a_tie_of_the_prompts_logits_may_be_another(found, side):
     workload, alone = _one_rank(phase="both")

@@ -101,20 +101,17 @@ def _truth(model="tiny", *, seq=4, **part):
     return {name: grad.numpy() for name, grad in models.gradients(task.module).items()}
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("side", ["plain", "quiet", "whole", "skewed"])
 def test_every_way_of_cutting_a_batch_yields_the_gradient_of_one_process(found, side):
     for rank in (0, 1):
         assert differences(_outputs(found[rank][side]), _truth(), rtol=1e-4, atol=1e-6) == []
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("side", ["buckets", "parameters", "ddp"])
 def test_every_strategy_yields_the_gradient_of_one_process_with_the_whole_batch(found, side):
     assert differences(_outputs(found[0][side]), _truth("mlp:small", seq=1), rtol=1e-5, atol=1e-7) == []
 
 
-@pytest.mark.long
 def test_gradients_that_were_never_averaged_would_be_noticed(found):
     alone = _truth("mlp:small", seq=1, part=0, parts=2)
     assert differences(_outputs(found[0]["ddp"]), alone, rtol=1e-5, atol=1e-7) == sorted(alone)

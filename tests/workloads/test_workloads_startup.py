@@ -36,7 +36,6 @@ def _truth(workload):
     return {name: value.numpy() for name, value in workload.reference().items()}
 
 
-@pytest.mark.long
 def test_a_process_of_its_own_answers_each_request_as_the_model_would(workload):
     found = audit(workload, seed=5)
     assert found["answers"].shape == (2, 1, 1024)
@@ -78,7 +77,6 @@ def test_every_serving_process_has_ended_before_the_next_one_is_timed(tmp_path):
         made.close()
 
 
-@pytest.mark.long
 def test_a_serving_process_that_does_not_end_is_killed(tmp_path, monkeypatch):
     monkeypatch.setattr(startup, "_END_S", 0.2)
     made = startup.request(Context(seed=3, scratch=tmp_path), process="new", **_SMALL)
@@ -94,7 +92,6 @@ def test_a_serving_process_that_does_not_end_is_killed(tmp_path, monkeypatch):
         made.close()
 
 
-@pytest.mark.long
 def test_an_answer_to_another_prompt_would_be_noticed(workload):
     found = audit(workload, seed=5)
     workload.redraw(6)
@@ -114,7 +111,6 @@ def test_a_resident_server_is_started_outside_the_step_and_answers_alike():
         warm.close()
 
 
-@pytest.mark.long
 def test_the_truth_of_every_audit_is_the_models_in_float64(workload):
     fresh = models.build("tiny", seed=3, device="cpu", batch=1, seq=4).module.double()
     for seed in (5, 6):
@@ -141,7 +137,6 @@ def test_parameters_are_counted_without_a_model_as_with_one(model):
     assert models.parameters_of(model) == sum(p.numel() for p in made.parameters())
 
 
-@pytest.mark.long
 def test_the_client_builds_no_model_before_a_truth_is_asked_for_and_then_one(monkeypatch):
     built = []
 
