@@ -26,8 +26,9 @@ test: install
 	$(BIN)/python -m pytest -n $(JOBS) --max-worker-restart 0 --dist loadfile --no-loadscope-reorder -m "not long and not alone" --durations 12
 	$(BIN)/python -m pytest -m "alone and not long" $(ALONE)
 
-# Rarer simulations of statistics, the verdicts of all but the small shipped reference runs, tests with other people's
-# compilers, engines, clients and profilers that take seconds each, and combinations of which make test tries each value.
+# What takes more than a second or two each: whole runs and programs, gangs of ranks, simulations of statistics, the
+# verdicts of all but the small shipped reference runs, other people's compilers, engines, clients and profilers, and
+# combinations of which make test tries each value.
 test-long: install
 	$(BIN)/python -m pytest -n $(JOBS) --max-worker-restart 0 --dist loadfile -m long
 

@@ -54,6 +54,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable
     return types
 
 
+@pytest.mark.long
 def test_the_wheel_holds_package_scenarios_configurations_and_sources(wheel) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     shipped = [p for folder in ("scenarios", "configs") for p in (CHECKOUT / folder).rglob("*") if p.is_file()]
@@ -65,6 +66,7 @@ def test_the_wheel_holds_package_scenarios_configurations_and_sources(wheel) -> 
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
+@pytest.mark.long
 def test_the_installed_command_lists_the_shipped_scenarios(installed) -> None:
     script = installed.site / "bin" / "aiperf"
     told = installed(sys.executable, str(script), "list")
@@ -73,6 +75,7 @@ def test_the_installed_command_lists_the_shipped_scenarios(installed) -> None:
     assert [stem for stem in stems if stem not in told.stdout] == []
 
 
+@pytest.mark.long
 def test_the_installed_package_plans_a_shipped_scenario_with_a_shipped_precision(installed) -> None:
     argv = ("run", "read-size-4k-vs-1m", "--dry-run", "--precision", "quick")
     told = installed(sys.executable, "-m", "aiperf", *argv)

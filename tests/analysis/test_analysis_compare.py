@@ -102,6 +102,7 @@ def test_the_order_in_which_pairs_arrive_does_not_matter(d, rng: random.Random):
     assert run(shuffled) == run(pairs)
 
 
+@pytest.mark.long
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.floats(-0.05, 0.05), min_size=3, max_size=12), st.sampled_from(["mean", "median"]))
 def test_swapping_the_sides_inverts_ratio_and_verdict(d, statistic):

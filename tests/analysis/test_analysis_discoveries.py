@@ -113,6 +113,7 @@ def sequential_p(draw, effect: float, *, threshold: float) -> float:
     return p
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("threshold", [1e-9, 0.02])
 def test_of_the_discoveries_at_most_the_rate_is_wrong_also_when_cases_stop_early(threshold: float) -> None:
     """15 cases at the very edge of the threshold, where a verdict is likeliest to be wrong, and 5 true effects."""

@@ -61,6 +61,7 @@ def test_the_last_look_is_what_the_budget_can_reach():
     assert out_of_reach((), left=150.0, **how) is None
 
 
+@pytest.mark.long
 def test_stopping_early_makes_no_more_verdicts_of_equal_sides():
     rng, stopped, before, after = seeded(5), 0, 0, 0
     for _ in range(300):

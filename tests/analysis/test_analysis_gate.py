@@ -440,12 +440,14 @@ def test_the_sentence_names_the_first_row_and_what_the_exit_code_means():
 # ---- by simulation ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_equal_code_never_fails_though_sessions_differ():
     """tau = 0.6 %, as METHOD 9 simulates it."""
     _, failures = gated(seeded(1), count=150, mu=0.0, sd=0.015, tau=0.006)
     assert failures == 0
 
 
+@pytest.mark.long
 def test_where_one_session_raises_false_alarms_the_fresh_one_takes_them_back():
     flags, failures = gated(seeded(2), count=120, mu=0.0, sd=0.008, tau=0.02)
     assert flags >= 10

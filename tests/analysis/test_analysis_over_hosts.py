@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from analysis_maker import result_of
 
 from aiperf.analysis.over_hosts import over_hosts
@@ -57,6 +58,7 @@ def test_of_a_host_the_newest_result_that_stands_counts_and_another_question_is_
     assert case.otherwise == 1
 
 
+@pytest.mark.long
 def test_a_prediction_holds_on_as_many_further_hosts_as_it_says():
     draw, held, rounds = np.random.default_rng(3), 0, 1500
     for _ in range(rounds):

@@ -156,6 +156,7 @@ def sessions(expected: list[tuple[int, ...]], metric: str, nodes: int = NODES, *
     return sum(slow_ones(judged, metric) == expected for judged in found)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("metric", ["gemm", "all_reduce"])
 def test_one_node_of_eight_that_is_a_tenth_slower_is_named_and_nobody_else(metric):
     assert sessions([(3,)], metric, slow={3: 0.1}) >= 95
@@ -172,6 +173,7 @@ def test_two_of_sixteen_are_named_by_what_pairs_measure_too():
     assert sessions([(3,), (6,)], "all_reduce", nodes=16, slow={3: 0.1, 6: 0.1}) >= 95
 
 
+@pytest.mark.long
 def test_a_healthy_fleet_is_left_alone():
     judged = [verdicts(seed) for seed in range(SESSIONS)]
     assert sum(any(one.word == "slow" for one in each) for each in judged) <= 5

@@ -42,6 +42,7 @@ def slower(mine):
     return found
 
 
+@pytest.mark.long
 def test_a_comparison_has_verdict_ratio_interval_and_reason(slower):
     assert slower.verdict == "regressed", slower
     assert not slower.ok
@@ -52,6 +53,7 @@ def test_a_comparison_has_verdict_ratio_interval_and_reason(slower):
     assert repr(slower).startswith("<aiperf regressed: 0.")
 
 
+@pytest.mark.long
 def test_its_table_is_that_of_a_run_and_a_notebook_gets_it_as_html(slower):
     assert slower.table == str(slower)
     assert "often" in slower.table
@@ -63,6 +65,7 @@ def test_its_table_is_that_of_a_run_and_a_notebook_gets_it_as_html(slower):
     assert "What was run" in slower.explanation
 
 
+@pytest.mark.long
 def test_the_run_is_stored_as_any_other(slower):
     stored = open_run(slower.folder.name, results=slower.folder.parent)
     assert stored.record.command == "python"
@@ -83,6 +86,7 @@ def test_another_result_is_invalid_and_an_exception_a_failure(mine):
     assert repr(came) == f"<aiperf failed: {came.reason}>"
 
 
+@pytest.mark.long
 def test_named_values_go_to_the_set_up_and_to_both_functions(mine):
     came = aiperf.compare(
         mine.scaled, mine.scaled, setup=mine.make, params={"count": 3, "by": 4.0}, precision="fast.yaml", quiet=True

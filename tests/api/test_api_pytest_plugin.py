@@ -84,6 +84,7 @@ def run(folder, *words, apart=False):
     return runs(*FAST, *([] if installed else ["-p", "aiperf.api.pytest_plugin"]), *words)
 
 
+@pytest.mark.long
 def test_a_test_fails_on_what_is_slower_or_wrong_with_one_table_in_its_report(folder, monkeypatch):
     # A runner of CI, where pytest does not shorten the lines of its summary.
     monkeypatch.setenv("CI", "true")
@@ -135,6 +136,7 @@ def test_marked_tests_and_single_functions_are_called_once_or_gated_against_a_co
     assert "test_with_a_fixture takes fixtures (tmp_path), which a fresh process does not have. Write def" in text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "told"),
     [

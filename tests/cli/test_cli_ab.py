@@ -143,6 +143,7 @@ def test_columns_and_gpus_reach_the_measurement(here, user, monkeypatch) -> None
     assert told.err == "--clock: gpu needs a GPU; this host has 0 (no driver).\n  Run on a host that has one.\n"
 
 
+@pytest.mark.long
 def test_more_programs_are_each_compared_with_the_first_alone(user) -> None:
     done = user.types("ab", "sleep 0.05", "sleep 0.02", "sleep 0.021", "--precision", "fast.yaml", "-q")
     assert done.code == 0, done.err
@@ -201,6 +202,7 @@ def test_programs_of_a_scenario_start_in_its_folder_and_are_prepared_there_befor
     assert "before is prepared before each run by sh -c 'echo x >> made'" in user.types("show", "latest").out
 
 
+@pytest.mark.long
 def test_programs_of_a_scenario_create_the_files_that_are_compared_in_its_folder(user) -> None:
     sides = "before: {command: sh -c 'printf one > out'}\nafter: {command: sh -c 'printf NUMBER >  out'}\n"
     for number, code in (("one", 0), ("two", 5)):
@@ -271,6 +273,7 @@ def test_whatever_else_is_asked_of_the_programs_is_in_the_name(here) -> None:
     assert all(name.startswith("a-vs-b-") for name in names[1:])
 
 
+@pytest.mark.long
 def test_runs_of_different_programs_have_histories_of_their_own(user) -> None:
     fast = ("--precision", "fast.yaml", "-q")
     assert "true-vs-echo" in user.types("ab", "true", "echo", *fast).out
@@ -307,6 +310,7 @@ def test_a_name_that_is_no_name_or_a_scenarios_is_refused(here, name, told) -> N
     assert (done.code, told in done.err) == (2, True)
 
 
+@pytest.mark.long
 def test_programs_that_print_different_things_are_said_to_and_refused_where_that_is_asked(user) -> None:
     fast = ("--precision", "fast.yaml", "-q")
     done = user.types("ab", "echo sum 10", "echo sum 11", "sh -c 'echo sum $$'", "echo sum 10", *fast)
@@ -332,6 +336,7 @@ def test_programs_that_print_different_things_are_said_to_and_refused_where_that
     assert user.types("ab", "echo sum 10", "echo sum 11", "--same-output", *fast).code == 5
 
 
+@pytest.mark.long
 def test_programs_that_write_different_files_are_refused_where_the_file_is_named(user) -> None:
     fast = ("--precision", "fast.yaml", "-q")
     longs = [f"sh -c 'printf %0100d {number} > out'" for number in (1, 2)]
@@ -348,6 +353,7 @@ def test_programs_that_write_different_files_are_refused_where_the_file_is_named
     assert not (user.folder / "out").exists()
 
 
+@pytest.mark.long
 def test_names_of_files_that_cannot_be_created_are_refused(here) -> None:
     mine = Path("mine")
     mine.write_text("kept")
@@ -368,6 +374,7 @@ def test_names_of_files_that_cannot_be_created_are_refused(here) -> None:
     assert mine.read_text() == "kept"
 
 
+@pytest.mark.long
 def test_output_is_not_looked_at_where_that_would_take_long(user) -> None:
     slow = ("sh -c 'sleep 0.01; echo 1'", "sh -c 'sleep 0.01; echo 2'")
     assert user.types("ab", *slow, "--precision", "fast.yaml", "--budget", "0.1s", "-q").code == 0

@@ -33,6 +33,7 @@ def trained(user):
     return user
 
 
+@pytest.mark.long
 def test_what_both_programs_print_is_compared_and_primary(trained):
     done = trained.types(*trained.pair, *SPEED, "--metric", "json:stats.cpu_ms", "--json")
     assert done.code == 0, done.err
@@ -94,6 +95,7 @@ def test_a_metric_that_makes_no_sense_is_one_mistake(here, user, flags, says):
     assert not (user.folder / "results").exists()
 
 
+@pytest.mark.long
 def test_a_scenario_of_programs_is_about_what_they_print(trained):
     trained.write(
         "training.yaml",
@@ -115,6 +117,7 @@ def test_a_scenario_of_programs_is_about_what_they_print(trained):
     assert '"speed"' in history.out
 
 
+@pytest.mark.long
 def test_a_run_that_was_interrupted_between_launches_goes_on_with_the_pairs_it_has(trained, monkeypatch):
     whole, calls = session.measure_command_pair, []
 
@@ -143,6 +146,7 @@ def test_a_run_that_was_interrupted_between_launches_goes_on_with_the_pairs_it_h
     assert len(list((trained.folder / "results").glob("2*"))) == 1
 
 
+@pytest.mark.long
 def test_a_program_beyond_the_timeout_is_killed_and_a_failed_case(user):
     slow = "sh -c 'echo step 3; exec sleep 600'"
     argv = ("ab", slow, slow, "--metric", "step ([0-9]+)", "--better", "lower", "-q")

@@ -55,6 +55,7 @@ def next_push_updates_the_comment(job, server) -> None:
     assert server.asked[-1][0] == "PATCH"
 
 
+@pytest.mark.long
 def test_a_failed_case_fails_the_job_and_the_next_push_updates_its_comment(job) -> None:
     with forge(others=2) as server:
         job.user.write("loop.py", "raise SystemExit(3)\n")
@@ -89,6 +90,7 @@ def test_a_regression_fails_the_job_and_the_next_push_updates_its_comment(job) -
         next_push_updates_the_comment(job, server)
 
 
+@pytest.mark.long
 def test_it_installs_itself_and_a_comment_that_is_refused_fails_nothing(job) -> None:
     with forge(token="another") as server:
         job.user.write("README.md", "new words\n")

@@ -158,6 +158,7 @@ def test_a_results_folder_that_is_full_is_told_before_anything_is_measured(user)
     assert find_runs(user.folder / "results") == ()
 
 
+@pytest.mark.long
 def test_a_reader_that_has_seen_enough_is_no_error(user) -> None:
     for argv in (("list",), ("--help",), ("list", "--json")):
         read, write = os.pipe()
@@ -172,6 +173,7 @@ def test_only_debug_shows_where_a_mistake_was_found(user) -> None:
     assert "Traceback" not in user.types("run", "nosuch").err
 
 
+@pytest.mark.long
 def test_output_that_the_terminal_cannot_show_is_replaced_and_not_fatal(user) -> None:
     user.env |= {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"}
     user.scenario("pair", title="Größe – µs")

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 
+@pytest.mark.long
 def test_a_chapter_is_listed_with_claim_and_answer(here) -> None:
     told = here("book", "--chapter", "ch07")
     assert told.code == 0
@@ -22,6 +23,7 @@ def test_a_chapter_is_listed_with_claim_and_answer(here) -> None:
     assert told.plain
 
 
+@pytest.mark.long
 def test_the_listing_is_there_for_programs(here) -> None:
     rows = json.loads(here("book", "--chapter", "ch01", "--chapter", "ch10", "--json").out)
     assert {row["row"].partition("/")[0] for row in rows} == {"ch01", "ch10"}

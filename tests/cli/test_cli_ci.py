@@ -104,6 +104,7 @@ def test_github_is_served_without_any_option(here, github, monkeypatch) -> None:
     assert (github.folder / "step.md").read_text().startswith("# earlier\n## aiperf run: exit code 77")
 
 
+@pytest.mark.long
 def test_an_interrupted_run_has_written_its_files_and_names_what_it_never_began(marked) -> None:
     later, _ = marked.scenario("later"), marked.scenario("tiny")  # sides of each in one process
     marked.write("long.yaml", ENDLESS.replace("1.0e-12", "1.0e-3"))
@@ -131,6 +132,7 @@ def test_two_programs_have_their_files_too(user) -> None:
     assert (user.folder / "ci" / "m.txt").read_text().count("aiperf_time_seconds{") == 2
 
 
+@pytest.mark.long
 def test_a_reader_that_leaves_early_costs_neither_the_files_nor_the_exit_code(user) -> None:
     wrong = user.scenario("wrong", after="{wrong: true}", expect="")
     read, write = os.pipe()

@@ -65,6 +65,7 @@ def test_a_dry_run_refuses_columns(here) -> None:
     assert (done.code, "cannot be combined with --columns" in done.err) == (2, True)
 
 
+@pytest.mark.long
 def test_a_run_whose_energy_cannot_be_measured_keeps_the_reason(user) -> None:
     # Cold caches have no energy on any machine, whether it has counters or not.
     done = user.runs(user.scenario("cold", measure="{cache: cold}"), "--columns", "energy,goodput")

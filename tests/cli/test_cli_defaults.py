@@ -112,6 +112,7 @@ def test_every_option_with_a_default_is_one_of_a_command() -> None:
     assert {f"--{option}" for option in DEFAULTS} <= flags
 
 
+@pytest.mark.long
 def test_the_header_says_what_was_not_typed_and_where_it_came_from(project, monkeypatch):
     monkeypatch.setenv("AIPERF_BUDGET", "1min")
     monkeypatch.setenv("AIPERF_QUIET", "true")

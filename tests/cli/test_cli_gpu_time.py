@@ -54,6 +54,7 @@ def gpu_user(user: User, tmp_path_factory: pytest.TempPathFactory, monkeypatch: 
     cupti_places.cache_clear()
 
 
+@pytest.mark.long
 def test_gpu_time_is_run_gated_kept_in_history_and_exported_with_unit_and_direction(gpu_user):
     done = gpu_user.runs("./by-gpu.yaml", "--json")
     assert done.code == 0, done.err
@@ -70,6 +71,7 @@ def test_gpu_time_is_run_gated_kept_in_history_and_exported_with_unit_and_direct
     assert rows["speed"] == ("tokens/s", "higher")
 
 
+@pytest.mark.long
 def test_a_change_that_keeps_the_gpu_busy_for_longer_does_not_pass_the_gate(gpu_user):
     gpu_user.write("program.sh", PROGRAM.format(scene="many", driver=gpu_user.driver))
     argv = ("gate", "./by-gpu.yaml", "--against", "HEAD", "--config", "gate.yaml")

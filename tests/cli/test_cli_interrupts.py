@@ -48,6 +48,7 @@ def test_an_interrupted_run_saves_and_reports_what_was_measured(marked) -> None:
     assert "interrupted" in told.out
 
 
+@pytest.mark.long
 def test_an_interrupt_in_the_first_pair_leaves_a_run_that_can_be_reported(marked) -> None:
     slow = marked.scenario("slow", before="{pause: 0.5}", after="{pause: 0.5}")
     process = marked.start("run", slow, "--precision", "fast.yaml", "--no-peaks", "-q")
@@ -77,6 +78,7 @@ def test_a_killed_run_leaves_no_worker_and_its_stored_cases_have_no_verdict(mark
         )
 
 
+@pytest.mark.long
 def test_programs_die_with_the_comparison_that_started_them(marked) -> None:
     program = f"{sys.executable} -I -S -c {shlex.quote('while True: pass')}"
     process = marked.start("ab", program, program, "--precision", "fast.yaml")

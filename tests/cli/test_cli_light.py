@@ -54,6 +54,7 @@ def test_none_of_the_libraries_can_be_imported_there(light) -> None:
     assert subprocess.check_output([light.python, "-c", code], text=True).strip() == "[]"
 
 
+@pytest.mark.long
 def test_numpy_pairs_run_and_torch_pairs_are_skipped_with_the_extra_s_name(light) -> None:
     looking_up = smaller(light, "python-loop-vs-vectorised-tokeniser", "n: 1048576", "n: 4096")
     code, out, err = light(

@@ -22,6 +22,7 @@ def test_the_list_names_every_shipped_scenario_and_the_tags(here) -> None:
     assert {"same-vs-same", "data-parallel-vs-ddp", "train-eager-vs-compile"} <= {row["name"] for row in rows}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("words", [(), ("--suites",), ("--workloads",), ("--counters",)])
 def test_every_listing_is_there_as_markdown_and_as_csv_of_the_records_that_json_has(here, words) -> None:
     rows = json.loads(here("list", *words, "--json").out)

@@ -69,6 +69,7 @@ def test_three_lines_compare_two_plain_functions_by_value_and_strict_mode_finds_
     assert "returns list of 300 dict" in said
 
 
+@pytest.mark.long
 def test_params_go_to_the_set_up_and_sweep_it(user):
     done = user.runs(pair(user, "comprehension", "axes: {count: [10, 20]}"))
     assert done.code == 0, done
@@ -76,6 +77,7 @@ def test_params_go_to_the_set_up_and_sweep_it(user):
     assert user.record("own[count=20]")["case"]["sides"][1]["setup_params"] == {"count": 20}
 
 
+@pytest.mark.long
 def test_two_functions_that_return_nothing_are_noted_and_refused_where_strict(user):
     path = pair(user, "silent", "expect: equivalent", "measure: {isolation: in_process}")
     user.write("own.yaml", (user.folder / "own.yaml").read_text().replace("py:loop", "py:silent"))
@@ -95,6 +97,7 @@ def test_another_value_is_invalid_after_the_first_pair_and_names_its_place(user)
     assert "result[].twice differs in 300 of 300 elements" in " ".join(done.out.split())
 
 
+@pytest.mark.long
 def test_what_cannot_be_compared_ends_with_the_line_to_write_and_that_line_works(user):
     done = user.runs(pair(user, "handle"))
     assert done.code == 5

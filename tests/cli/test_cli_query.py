@@ -162,6 +162,7 @@ def list_threads(pid: int) -> list[str]:
     return [p.name for p in folder.iterdir()] if folder.is_dir() else []
 
 
+@pytest.mark.long
 def test_help_and_schema_load_no_database(user) -> None:
     for argv in (("query", "--help"), ("query", "--schema")):
         code = (

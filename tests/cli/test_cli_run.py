@@ -16,6 +16,7 @@ from aiperf.recipes.session import MeasurementSession
 from aiperf.store.read import find_runs
 
 
+@pytest.mark.long
 def test_a_run_prints_its_table_and_stores_every_file_of_it(reader) -> None:
     done, folder = reader.done, reader.latest()
     assert done.code == 0, done.err
@@ -65,6 +66,7 @@ def test_a_glob_and_an_axis_value_choose_what_is_run(user) -> None:
     assert user.record("sized[items=32]")["case"]["sides"][0]["params"] == {"items": 32}
 
 
+@pytest.mark.long
 def test_a_budget_gives_every_case_its_first_look(user) -> None:
     first, second = user.scenario("first"), user.scenario("second")
     done = user.types("run", first, second, "--precision", "endless.yaml", "--no-peaks", "--budget", "1s")
@@ -134,6 +136,7 @@ def test_two_runs_at_once_into_one_folder_keep_apart(user) -> None:
     assert user.latest() in [p.resolve() for p in folders]
 
 
+@pytest.mark.long
 def test_findings_of_the_host_are_judged_for_each_case_unless_that_is_switched_off(user) -> None:
     # A nice value above 0 is a finding that touches every case, on any host.
     niced = user.types("run", "tiny.yaml", "--precision", "fast.yaml", "--no-peaks", preexec_fn=lambda: os.nice(1))
@@ -168,6 +171,7 @@ def add(context, *, items: int = 256):
 """
 
 
+@pytest.mark.long
 def test_a_side_that_removes_the_scratch_folder_does_not_end_the_run(user) -> None:
     user.env["AIPERF_SCRATCH"] = str(user.folder / "scratch")
     (user.folder / "scratch").mkdir()
@@ -223,6 +227,7 @@ def test_a_run_of_another_command_is_not_gone_on_with(user, here) -> None:
     assert "aiperf ab --resume latest" in told.err
 
 
+@pytest.mark.long
 def test_a_run_that_was_begun_with_a_secret_is_typed_again(user, here) -> None:
     argv = ("ab", "true", "echo [withheld]", "--precision", "fast.yaml", "-q")
     assert user.types(*argv).code == 0
@@ -233,6 +238,7 @@ def test_a_run_that_was_begun_with_a_secret_is_typed_again(user, here) -> None:
     assert "was started with a secret, which is not recorded." in told.err
 
 
+@pytest.mark.long
 def test_a_budget_that_cannot_hold_the_first_looks_is_said_before_and_after(user) -> None:
     done = user.runs("tiny.yaml", "--budget", "0.1s")
     assert done.code == 0, done.err
@@ -245,6 +251,7 @@ def test_a_budget_that_cannot_hold_the_first_looks_is_said_before_and_after(user
     assert "budget of" not in calm.out + calm.err
 
 
+@pytest.mark.long
 def test_a_run_goes_on_in_the_folder_that_it_was_begun_in_and_elsewhere_that_is_said(user, tmp_path_factory) -> None:
     assert user.runs("./tiny.yaml").code == 0
     run, elsewhere = user.latest(), User(tmp_path_factory.mktemp("elsewhere"))

@@ -47,6 +47,7 @@ def kept_late(record: dict[str, Any]) -> bool:
     return any(result["verdict"]["reason"] in LATE for result in record["results"])
 
 
+@pytest.mark.long
 def test_two_servers_are_loaded_side_by_side_and_all_that_they_are_judged_by_is_compared(marked: User) -> None:
     done = marked.runs(written(marked, "pair"))
     record = marked.record("pair")
@@ -108,6 +109,7 @@ def test_a_client_that_cannot_keep_its_schedule_makes_the_verdict_invalid_after_
     assert re.search(r"requests were sent (at \S+/s instead of \S+/s|more than 20 ms late)", said)
 
 
+@pytest.mark.long
 def test_a_server_that_dies_fails_its_case_with_the_end_of_its_log(marked: User) -> None:
     done = marked.runs(written(marked, "dies", after="--fault die --after 9"))
     assert done.code == 5
@@ -168,6 +170,7 @@ def test_sides_whose_times_count_from_different_moments_have_no_verdict_but_on_t
     }  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_client_that_fails_fails_its_case_with_the_end_of_its_log(marked: User) -> None:
     done = marked.runs(with_client(marked, "breaks", after="--fault exit"))
     assert done.code == 5

@@ -48,6 +48,7 @@ def test_a_stream_or_a_limit_that_fails_has_a_code_of_its_own(user, line, argv, 
     assert "Traceback" not in err
 
 
+@pytest.mark.long
 def test_a_run_whose_progress_nobody_can_read_is_measured_to_its_end(user) -> None:
     ended, _ = code_of(user, '"$@" 2> /dev/full', "run", "tiny.yaml", "--precision", "fast.yaml", "--no-peaks")
     assert ended == Exit.OK
@@ -62,6 +63,7 @@ def heard() -> Iterator[None]:
     signal.signal(signal.SIGHUP, before)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("heard")
 def test_a_run_whose_terminal_is_gone_is_closed_as_interrupted(marked) -> None:
     marked.scenario("tiny")  # both sides in one process

@@ -101,6 +101,7 @@ def test_every_variable_is_on_the_settings_page_and_every_default() -> None:
         assert f"| `--{option}` | `{variable(option)}` | {meaning} |" in SETTINGS
 
 
+@pytest.mark.long
 def test_the_pictures_are_those_that_the_generators_draw() -> None:
     assert PICTURE.read_text(encoding="utf-8") == picture()
     for name, draw in DRAWINGS.items():

@@ -146,6 +146,7 @@ def test_every_probe_and_finding_has_a_rule_and_half_of_the_probes_touch_somethi
     assert {probe.id for probe in RUN_PROBES} - {"state"} < wanted(RULES) < set(named)
 
 
+@pytest.mark.long
 def test_every_tag_and_family_of_the_rules_is_one_of_a_shipped_scenario() -> None:
     used = {kind for rule in RULES for kind in rule.touches} | {
         kind for rule in RULES for ruling in (*rule.unfit, *rule.fit) for kind in ruling.touches

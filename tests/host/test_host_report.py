@@ -47,6 +47,7 @@ def test_on_an_empty_root_every_probe_says_why_and_none_fails(tmp_path) -> None:
     assert set(good) <= {"minimise-sync", "nccl-env"}
 
 
+@pytest.mark.long
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_no_probe_fails_on_files_that_say_nonsense(tmp_path_factory, data) -> None:
@@ -77,6 +78,7 @@ def test_a_probe_that_raises_is_a_row_and_the_others_stand(tmp_path) -> None:
     assert (second.level, second.value, second.fix) == ("ok", "fine", "")
 
 
+@pytest.mark.long
 def test_a_probe_that_hangs_is_cut_at_the_limit_and_nvml_is_left_open(tmp_path) -> None:
     release = threading.Event()
     library = ShelfNvml(recorded("h200-vm")["nvml"])

@@ -200,6 +200,7 @@ def test_a_sampler_that_breaks_says_so(tmp_path):
     assert incident.detail == "sampling ended early: OSError: gone"
 
 
+@pytest.mark.long
 def test_sampling_costs_less_than_one_percent_of_a_core():
     code = "from aiperf.host.telemetry import Sampler; import time, os\n"
     code += "s = Sampler(cpus=tuple(os.sched_getaffinity(0))); s.start(); time.sleep(1.5); print(s.stop().cost)"
@@ -249,6 +250,7 @@ def counted(root, *, seconds: float, burn: float, period: float):
     return sampler.stop(), library.asked
 
 
+@pytest.mark.long
 def test_slow_readings_of_everything_come_seldom_and_what_voids_a_pair_is_read_in_between(tmp_path):
     telemetry, asked = counted(machine(tmp_path), seconds=2.0, burn=0.002, period=0.02)
     # A brief one takes 2 ms, a whole one 8: at the period alone that would be a quarter of a core.

@@ -250,6 +250,7 @@ def test_two_that_print_nothing_pass_the_comparison_and_are_said_to_print_nothin
     assert [run.facts["prints"] for run in silent.runs] == ["nothing", "nothing"]
 
 
+@pytest.mark.long
 def test_files_are_compared_when_asked_and_their_programs_are_never_sliced(tmp_path: Path) -> None:
     write = "import sys; open(sys.argv[1], 'w').write(sys.argv[2]); print('done')"
     words = {text: (sys.executable, "-S", "-c", write, str(tmp_path / "out"), text) for text in ("one", "two")}
@@ -346,6 +347,7 @@ def test_a_file_that_cannot_be_removed_fails_its_side_and_hides_no_other_failure
     assert failed.exit_status == 1
 
 
+@pytest.mark.long
 def test_files_lie_in_the_folder_of_their_side(tmp_path: Path) -> None:
     sides = tuple(
         Side(name, command=("sh", "-c", "printf one > out; echo said >&2"), folder=str(tmp_path / name))
@@ -426,6 +428,7 @@ def test_what_stands_for_a_shim_is_run_and_named(tmp_path: Path) -> None:
     assert facts == {"before": (None, None), "after": ("/shims/say", sys.executable)}
 
 
+@pytest.mark.long
 def test_the_output_of_a_run_beyond_those_that_count_is_not_what_is_compared() -> None:
     def say(turns: int) -> tuple[str, ...]:
         return (sys.executable, "-S", "-c", f"print('x' * 5000, flush=True); sum(range({turns}))")

@@ -248,6 +248,7 @@ def pair_of(code: str, plan: CommandPlan, **more: Any) -> Pair | Failure:
         )  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("_quick")
 @pytest.mark.parametrize("plan", [QUEUED, SLICED], ids=["queued", "sliced"])
 def test_a_pair_of_programs_holds_the_energy_of_both(tmp_path: Path, plan: CommandPlan) -> None:
@@ -267,6 +268,7 @@ def test_a_pair_of_programs_holds_the_energy_of_both(tmp_path: Path, plan: Comma
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("_quick")
 def test_programs_create_their_files_anew_while_their_energy_is_measured(tmp_path: Path) -> None:
     out = str(tmp_path / "out")
@@ -303,6 +305,7 @@ def test_cancelling_in_a_window_ends_the_program() -> None:
     timer.join()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("_quick")
 @pytest.mark.parametrize("needs", [Needs(), Needs(gpus=1)])
 def test_what_the_trial_saw_of_a_gpu_is_held_against_what_the_case_names(needs: Needs) -> None:

@@ -208,6 +208,7 @@ def test_what_neither_side_writes_is_not_equal(judged: Judged, check: Check, iso
 # ---- a judge that fails ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("number", "kind", "what"), [(signal.SIGKILL, "signal", "killed by SIGKILL"), (signal.SIGSTOP, "hang", "no answer")]
 )

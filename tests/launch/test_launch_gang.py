@@ -470,6 +470,7 @@ def test_a_suspended_gang_takes_no_cpu_in_any_thread_or_child_even_one_that_left
         )
 
 
+@pytest.mark.long
 def test_twenty_gangs_leave_no_descriptor_and_no_process(folder: Path, guardian: Guardian) -> None:
     body = 'os.write(write, b\'{"type": "ReadyReply"}\\n\')\nos.read(read, 1)\n'
     program = fake(folder, body)

@@ -287,6 +287,7 @@ def test_the_same_seed_gives_the_same_order_of_turns_and_the_pairs_own_order_com
     assert [run.side for run in first.runs] == ["before", "after"]
 
 
+@pytest.mark.long
 def test_a_side_has_its_own_environment_before_its_interpreter_starts(measured: Measured) -> None:
     before = side("before", env={"PYTHONHASHSEED": "1", "TEST_X": "b"})
     pair = measured(before, side("after", env={"PYTHONHASHSEED": "2", "TEST_X": "a"}))

@@ -117,6 +117,7 @@ while looks() < seen + 3 and time.monotonic() < until:
 """Holds a block until there are three and the launcher, which sleeps between its looks, has slept twice since then."""
 
 
+@pytest.mark.long
 def test_processes_that_hold_memory_at_the_same_time_count_together(
     launcher: Launcher, counted: bool, tmp_path: Path
 ) -> None:

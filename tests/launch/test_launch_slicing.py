@@ -117,6 +117,7 @@ def test_a_program_of_twice_the_work_takes_about_twice_the_time() -> None:
     assert 1.2 < total[0] / total[1] < 3.3
 
 
+@pytest.mark.long
 def test_the_program_that_is_done_first_runs_on_uncounted_and_is_then_killed() -> None:
     started: list[Program] = []
     programs = [starter("spin_known.py", str(2 * TURNS)), starter("spin_known.py", str(TURNS // 4), started=started)]

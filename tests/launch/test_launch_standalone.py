@@ -114,6 +114,7 @@ def test_a_failing_side_says_why(tmp_path: Path, guardian: Guardian, workload: s
     assert tail.splitlines()[-1:] == ([last] if last else [])
 
 
+@pytest.mark.long
 def test_a_rank_that_dies_ends_the_gang_at_once(tmp_path: Path, guardian: Guardian):
     one = standalone(tmp_path, f"{SIDES}:loses_a_rank", ranks=2)
     ended, _ = launched(one, guardian)
@@ -125,6 +126,7 @@ def test_a_rank_that_dies_ends_the_gang_at_once(tmp_path: Path, guardian: Guardi
     assert carriers(one) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_hanging_side_is_killed_at_the_limit_with_all_it_started(tmp_path: Path, guardian: Guardian, ranks: int):
     one = standalone(tmp_path, f"{MISBEHAVE}:hangs_in_step", ranks=ranks)
@@ -318,6 +320,7 @@ def test_a_gang_of_two_reports_by_rank_and_one_rank_alone_switches_perf_on_and_o
     assert [path.is_file() for path in one.traces] == [True, True]
 
 
+@pytest.mark.long
 def test_perf_itself_counts_and_samples_only_the_profiled_part(tmp_path: Path, guardian: Guardian):
     """With perf itself where it may be used, else that it says why not."""
     perf = next(a for a in statuses(HostFacts("h", "Linux", "cpu", (0,), 1, 1)) if a.tool == "perf")

@@ -249,6 +249,7 @@ def test_a_build_tool_that_is_not_there_is_a_failing_build(repo, trees) -> None:
     assert "no-such-tool" in caught.value.tail
 
 
+@pytest.mark.long
 def test_a_build_that_hangs_is_killed_with_all_it_started(repo, guardian, tmp_path) -> None:
     line = f"echo working; sleep 300 & echo $! > {tmp_path}/pid; wait"
     says = pytest.raises(CheckoutFailed, match="did not end within 2 s")

@@ -178,6 +178,7 @@ def test_nodes_of_a_function_that_takes_them_are_its_own(scenario, tmp_path):
     assert [(side.params["nodes"], side.nodes, side.ranks) for side in case.sides] == [(7, 1, 1), (9, 1, 1)]
 
 
+@pytest.mark.long
 def test_no_scenario_on_gpus_of_one_host_asks_for_nodes():
     for folder in ("gpu", "gpu2"):
         for loaded in load_scenarios(sorted((scenario_folder() / folder).glob("*.yaml"))):

@@ -147,6 +147,7 @@ def test_a_suite_needs_only_what_it_selects(suite_file) -> None:
     assert load_suite(spoken).duration == NOT_MEASURED
 
 
+@pytest.mark.long
 def test_a_suite_of_first_cases_holds_one_of_each_scenario_run_or_skipped(two_scenarios) -> None:
     where = (str(two_scenarios),)
 

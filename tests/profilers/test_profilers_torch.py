@@ -226,6 +226,7 @@ def test_a_trace_that_is_not_there_is_refused(tmp_path: Path):
         read_torch([tmp_path / "trace-0.json"], BEFORE)
 
 
+@pytest.mark.long
 def test_a_trace_that_torch_writes_here_is_read(tmp_path: Path):
     import torch
     from torch.profiler import ProfilerActivity, profile, record_function

@@ -131,6 +131,7 @@ def seconds(pair: Pair, side: str) -> float:
     return min(s.wall_s / s.iterations for s in pair.samples if s.side == side and not s.audit)
 
 
+@pytest.mark.long
 def test_base_runs_the_old_code_in_a_checkout_and_the_other_side_the_code_as_it_lies(repo, session) -> None:
     package(repo, "base", pause=0.020)
     package(repo, "head", pause=0.001)
@@ -145,6 +146,7 @@ def test_base_runs_the_old_code_in_a_checkout_and_the_other_side_the_code_as_it_
     assert [check.passed for check in pair.checks] == [True]
 
 
+@pytest.mark.long
 def test_code_that_computes_something_else_at_head_fails_the_check(repo, session) -> None:
     package(repo, "base", factor=1.0)
     package(repo, "head", factor=2.0)
@@ -153,6 +155,7 @@ def test_code_that_computes_something_else_at_head_fails_the_check(repo, session
     assert pair.checks[0].compared.startswith("head with base")
 
 
+@pytest.mark.long
 def test_neither_the_working_folder_nor_an_installed_copy_takes_the_place_of_the_checkout(
     repo, session, tmp_path, monkeypatch
 ) -> None:
@@ -234,6 +237,7 @@ def test_a_case_without_refs_is_left_alone(repo, session) -> None:
     assert with_checkouts([case], session.worktrees) == (case,)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("build", "kind", "tail"), [("echo broken; exit 4", "error", "broken"), ("echo slow; sleep 60", "hang", "slow")]
 )
@@ -281,6 +285,7 @@ def test_a_stand_refuses_a_ref_that_nobody_checked_out(repo, session) -> None:
         session.measure(case_of(repo), 0, ("before", "after"), 1)
 
 
+@pytest.mark.long
 def test_a_run_measures_its_checkouts_and_leaves_nothing_but_its_results(repo, settings, tmp_path) -> None:
     package(repo, "base", pause=0.010)
     package(repo, "head", pause=0.001)

@@ -27,6 +27,7 @@ def variables(rank: int) -> dict[str, str]:
     return {"RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", **job}
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("ranks_meet")
 def test_a_pair_over_two_nodes_is_measured_and_checked_and_tells_its_nodes_apart(tmp_path):
     argv = [sys.executable, "-m", "aiperf", "run", "--launcher", "env", "--results", str(tmp_path)]

@@ -165,6 +165,7 @@ def test_whole_programs_are_watched_under_the_name_of_their_side(session, monkey
     assert marks[8:12] == ["after", None, "before", None]
 
 
+@pytest.mark.long
 def test_a_pair_tells_what_watching_it_cost_and_where_the_reading_ran(session) -> None:
     watch = session.measure(commands("sleep 0.4", "sleep 0.4"), 0, ("before", "after"), 7).watch
     assert watch.cost is not None

@@ -103,6 +103,7 @@ def test_a_node_that_dies_in_mid_survey_is_unreachable_and_the_others_go_on(tmp_
     assert read_survey(file) == survey
 
 
+@pytest.mark.long
 def test_what_a_node_cannot_run_is_left_out_with_its_reason_and_the_rest_is_measured(tmp_path, monkeypatch):
     broken = Side("disk", workload="peaks.h2d", params={"size": 1 << 20})
     monkeypatch.setattr(survey_module, "_ALONE", (*survey_module._ALONE[:2], broken))

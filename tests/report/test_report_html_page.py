@@ -157,6 +157,7 @@ def test_five_thousand_cases_fit_and_none_is_missing_from_the_table() -> None:
     assert f"aiperf report {run.run} --html --case CASE" in html
 
 
+@pytest.mark.long
 def test_the_worst_outcomes_are_shown_in_full_before_the_rest() -> None:
     run, records = many(300)
     everything = render_html(run, records, pairs=nothing)

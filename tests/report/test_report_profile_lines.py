@@ -292,6 +292,7 @@ names = st.text(min_size=1, max_size=120)
 amounts = st.none() | st.floats(0, 1e12, allow_nan=False)
 
 
+@pytest.mark.long
 @given(
     width=st.integers(60, 140),
     found=st.lists(st.tuples(st.sampled_from(["before", "after"]), names, amounts, amounts), max_size=6),

@@ -55,6 +55,7 @@ def load_or_fault(path):
         assert len({c.file_stem for c in cases}) == len(cases) >= 1
 
 
+@pytest.mark.long
 @QUICK
 @given(data=SCENARIOS)
 def test_any_tree_of_known_keys_loads_or_is_a_user_error(write, data):
@@ -75,6 +76,7 @@ def test_any_bytes_are_a_user_error(write, raw):
         load_scenario(write(raw))
 
 
+@pytest.mark.long
 @QUICK
 @given(
     place=st.integers(0, 180), junk=st.sampled_from(["\t", ":", "{", "]", "&a ", "*a ", "!!x ", "- ", '"', "\n", "%"])

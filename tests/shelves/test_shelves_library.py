@@ -173,6 +173,7 @@ def test_inputs_that_no_audit_draws_accuse_a_side_here_as_in_a_worker(
     )
 
 
+@pytest.mark.long
 def test_sides_with_processes_of_their_own_are_cheated_through_a_real_launch(case: Case, tmp_path: Path) -> None:
     own = replace(case, sides=tuple(replace(side, env={"WHO": side.name}) for side in case.sides))
     assert needs_processes(own)

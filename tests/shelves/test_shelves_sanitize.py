@@ -70,6 +70,7 @@ def test_clean_is_only_what_came_to_its_end_and_to_a_summary_of_zero(sanitize, o
     assert bool(detail) == (told != "clean")
 
 
+@pytest.mark.long
 def test_scenarios_that_compile_kernels_are_named_and_others_are_not(sanitize) -> None:
     names = sanitize.names()
     assert {"scalar-vs-float4-copy", "legacy-vs-per-thread-default-stream", "host-vs-device-graph-launch"} <= set(names)

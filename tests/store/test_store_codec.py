@@ -50,6 +50,7 @@ def test_any_run_record_reads_back_equal(record: RunRecord) -> None:
     assert decode_run(written) == record
 
 
+@pytest.mark.long
 @QUICK
 @given(any_of(CaseRecord))
 def test_any_case_record_reads_back_equal(record: CaseRecord) -> None:

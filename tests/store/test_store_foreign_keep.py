@@ -365,6 +365,7 @@ def test_a_file_cut_anywhere_is_a_fault_or_a_run(name: str, share: float) -> Non
     import_any(data[: int(len(data) * share)])
 
 
+@pytest.mark.long
 @MANY
 @given(st.sampled_from(JSON_FILES), st.randoms(use_true_random=False), JSON)
 def test_a_file_with_anything_in_any_place_is_a_fault_or_a_run(name: str, random: Any, value: Any) -> None:

@@ -171,6 +171,7 @@ def test_a_file_that_is_gone_when_it_is_opened_is_named(tmp_path: Path) -> None:
 # ---- records without their pairs -------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @QUICK
 @given(any_of(CaseRecord))
 def test_any_record_reads_light_as_it_reads_whole(record: CaseRecord) -> None:

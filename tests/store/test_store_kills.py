@@ -127,6 +127,7 @@ def test_a_writer_killed_at_random_moments_leaves_whole_cases_and_loses_none(wri
         assert answer.damaged == ()
 
 
+@pytest.mark.long
 def test_two_writers_in_one_folder_and_a_reader_do_not_meet(writers: Writers) -> None:
     pids = [writers.start("one"), writers.start("two")]
     seen, cases = 0, Counter[str]()

@@ -181,6 +181,7 @@ def test_bytes_that_were_no_text_do_not_break_a_question(tmp_path: Path) -> None
     ]
 
 
+@pytest.mark.long
 @settings(max_examples=15, deadline=None)
 @given(any_of(Profile))
 def test_any_profile_fills_every_view(tmp_path_factory: pytest.TempPathFactory, profile: Profile) -> None:

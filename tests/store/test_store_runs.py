@@ -102,6 +102,7 @@ def test_what_was_measured_reads_back_equal(tmp_path: Path) -> None:
     assert all(pair.samples == () for pair in stored.pairs)
 
 
+@pytest.mark.long
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, 3), st.lists(SAMPLES, max_size=6)), min_size=1, max_size=4))
 def test_any_samples_read_back_equal_even_under_repeated_pair_numbers(
@@ -400,6 +401,7 @@ def test_an_unknown_case_tells_the_nearest(tmp_path: Path) -> None:
         read_case(run, "copy")
 
 
+@pytest.mark.long
 def test_a_thousand_records_are_read_in_seconds(tmp_path: Path) -> None:
     writer = create(tmp_path)
     data = encode_case(

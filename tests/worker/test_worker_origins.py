@@ -85,6 +85,7 @@ def test_a_link_leads_into_the_repository_from_either_end(repo, came_from, tmp_p
             refuse_foreign(str(repo))
 
 
+@pytest.mark.long
 def test_what_lies_elsewhere_or_in_an_environment_inside_the_repository_is_nobodys_commit(
     repo, came_from, tmp_path, monkeypatch
 ) -> None:

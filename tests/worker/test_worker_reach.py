@@ -135,6 +135,7 @@ def test_a_class_has_properties_and_methods_that_are_followed_and_not_called():
     assert found(lambda: (odd.first, odd.second, odd.third())) == [(2,), (7,)]
 
 
+@pytest.mark.long
 def test_a_module_has_its_parameters_its_buffers_and_the_tensors_that_its_forward_names():
     network = Network()
     assert found(lambda: network(None)) == [(2,), (2, 3), (5,), (6,)]

@@ -153,6 +153,7 @@ def test_a_new_version_clears_those_that_are_no_longer_used(house: House) -> Non
     assert len(now) == 2
 
 
+@pytest.mark.long
 def test_a_version_that_another_side_may_still_use_stays(house: House) -> None:
     house.start(**FORBIDDEN)
     (first,) = (house.cache / "aiperf" / "bytecode").iterdir()
@@ -203,12 +204,14 @@ def test_those_that_lie_there_are_read_although_writing_is_forbidden(house: Hous
     assert house.kept == []
 
 
+@pytest.mark.long
 def test_a_place_that_the_user_chose_stays(house: House, tmp_path: Path) -> None:
     mine = str(tmp_path / "mine")
     assert house.start(PYTHONPYCACHEPREFIX=mine, **FORBIDDEN)["after"] == [mine, True]
     assert house.kept == []
 
 
+@pytest.mark.long
 def test_a_cache_that_others_may_write_is_left_alone(house: House) -> None:
     house.start(**FORBIDDEN)
     (folder,) = (house.cache / "aiperf" / "bytecode").iterdir()

@@ -79,6 +79,7 @@ def test_the_cost_is_what_the_tags_and_the_shapes_say() -> None:
     assert 7 < 1 / (cost - again / whole) < 9, "an eighth"
 
 
+@pytest.mark.long
 def test_every_request_is_timed_and_other_prompts_meet_the_same_threshold() -> None:
     before, after = side("large"), side("cascade")
     found = outputs(before, seed=8), outputs(after, seed=8)
@@ -99,6 +100,7 @@ def broken(found: Arrays, **changed: Any) -> Arrays:
     return {**found, **changed}
 
 
+@pytest.mark.long
 def test_the_check_notices_who_answered_and_what() -> None:
     before, after = side("large"), side("cascade")
     whole, own = outputs(before), outputs(after)

@@ -63,6 +63,7 @@ def test_both_sides_give_the_truth_and_compile_as_often_as_claimed(name, for_eac
     assert [before[1], after[1]] == compiles
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("before", "after", "shared"),
     [
@@ -84,6 +85,7 @@ def test_code_compiled_once_gives_the_truth_for_new_inputs(before, after, shared
     assert differences(*found, rtol=1e-4, atol=1e-5) == []
 
 
+@pytest.mark.long
 def test_a_list_of_numbers_keeps_the_loop_out_of_the_graph_and_stacked_tensors_do_not(tmp_path):
     pair = Pair("compile.process", {"variant": "listed"}, {"variant": "stacked"}, {"function": "row_norms", **_EAGER})
     graphs = []
@@ -117,6 +119,7 @@ def test_a_function_called_as_it_is_gives_the_truth_and_compiles_nothing(tmp_pat
     assert graphs == [0, 1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backend", ["none", "eager", "aot_eager"])
 def test_what_a_stage_changes_in_the_results_is_reported_as_drift(backend, tmp_path):
     asked = {"function": "block", "lengths": [8, 12], "include_compile": False, "backend": backend}
@@ -203,6 +206,7 @@ def test_a_spread_makes_eight_lengths_down_to_its_share_less():
     assert family.spread_lengths(64, 1)[-1] == 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("before", "after", "shared"),
     [

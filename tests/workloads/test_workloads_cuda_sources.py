@@ -106,6 +106,7 @@ ONE_PROGRAM = {
 """Rungs of a ladder that the compiler may make the same, as the scenario says: that is what the ladder shows."""
 
 
+@pytest.mark.long
 def test_every_shipped_source_is_used_by_a_scenario_or_by_another_workload() -> None:
     workloads = "".join(path.read_text(encoding="utf-8") for path in SOURCES.parent.rglob("*.py"))
     unused = [path.name for path in SOURCES.glob("*.cu") if str(path) not in combinations()]
@@ -131,6 +132,7 @@ if NVCC:
         with pytest.raises(CompileError, match=r"broken\.cu:2: identifier \"nothing\" is undefined"):
             compile_cubin(source, ("-std=c++17",), arch="sm_90", backend="nvcc", scratch=tmp_path)
 
+    @pytest.mark.long
     def test_the_digest_tells_code_and_not_names_or_lines(tmp_path: Path) -> None:
         text = 'extern "C" __global__ void {name}(const float* x, float* out) {{ out[threadIdx.x] = x[0] * {by}; }}'
         digests = []
@@ -143,6 +145,7 @@ if NVCC:
         assert digests[0] == digests[1], "the same code under another name, at another line"
         assert digests[0] != digests[2], "another constant"
 
+    @pytest.mark.long
     def test_the_digest_sees_what_an_entry_calls_and_its_constants(tmp_path: Path) -> None:
         text = """__constant__ float weights[2] = {{1.0f, {weight}}};
 __device__ __noinline__ float called(float x) {{ return x * {by} + weights[threadIdx.x & 1]; }}

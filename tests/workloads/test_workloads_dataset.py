@@ -29,6 +29,7 @@ def _parse(folder, way, **params):
     return dataset.parse(_context(folder), way=way, rows=64, columns=3, **params)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("content", ["text", "features", "labels"])
 def test_every_codec_gives_the_samples_back_in_the_order_of_the_visit(tmp_path, content):
     drawn = codecs.CONTENTS[content](SIZE, seed=3).reshape(16, -1)

@@ -98,6 +98,7 @@ def test_logits_of_prefill_and_decode_are_those_of_transformers(kind):
         assert torch.allclose(logits[:, -1], truth[:, i], rtol=0, atol=1e-5)
 
 
+@pytest.mark.long
 @torch.inference_mode()
 def test_logits_in_bf16_are_within_a_hundredth_of_those_in_fp32_and_no_farther_than_those_of_transformers():
     model = draw(_SHAPE, seed=3, max_tokens=_ROOM, dtype=torch.bfloat16)
@@ -140,6 +141,7 @@ def test_every_way_to_decode_chooses_the_same_tokens():
     assert tokens.unique().numel() > 4
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("backend")
 @torch.inference_mode()
 def test_a_layer_is_compiled_once_for_all_layers_and_gives_what_it_gives_as_it_is_written():

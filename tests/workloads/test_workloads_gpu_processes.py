@@ -47,6 +47,7 @@ def pool() -> Iterator[GpuPool]:
     pool.close()
 
 
+@pytest.mark.long
 def test_processes_answer_from_the_shared_inputs(pool: GpuPool) -> None:
     assert pool.facts == ["cpu"] * 3
     pool.redraw(8)
@@ -58,6 +59,7 @@ def test_processes_answer_from_the_shared_inputs(pool: GpuPool) -> None:
         assert np.array_equal(pool.results[index], want.numpy())
 
 
+@pytest.mark.long
 def test_the_first_process_tells_what_each_of_its_requests_took_since_it_was_asked(pool: GpuPool) -> None:
     pool.take_latencies()
     began = time.monotonic()
@@ -71,6 +73,7 @@ def test_the_first_process_tells_what_each_of_its_requests_took_since_it_was_ask
     assert pool.take_latencies() == []
 
 
+@pytest.mark.long
 def test_processes_end_with_the_pool(pool: GpuPool) -> None:
     pids = [worker.pid for worker in pool._workers]
     assert all(Path(f"/proc/{pid}").exists() for pid in pids)
@@ -141,6 +144,7 @@ def test_the_last_words_are_the_last_however_many_there_were(monkeypatch: pytest
         GpuPool(["infer"], seed=3, requests=1, device=-1, env={})
 
 
+@pytest.mark.long
 def test_the_end_of_the_input_ends_a_process_at_once_and_well(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -189,6 +189,7 @@ def test_a_worker_tells_how_long_it_stood_in_the_queue_of_a_cpu(side):
     assert 0 < beside.counters()["cpu_wait_s"] < time.perf_counter() - began
 
 
+@pytest.mark.long
 def test_a_real_time_worker_is_read_back_or_refused_with_what_it_needs(side):
     asks = "import os; os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))"
     granted = subprocess.run([sys.executable, "-c", asks], stderr=subprocess.DEVNULL, check=False).returncode == 0

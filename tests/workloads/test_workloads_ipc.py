@@ -74,6 +74,7 @@ def test_the_sender_computes_in_its_own_process_at_every_step(side):
     assert ticks() > before, "a hundred digests of 1 MiB cost the sender CPU time"
 
 
+@pytest.mark.long
 def test_a_step_that_ends_with_the_first_message_takes_the_rest_before_the_next(side):
     streaming = side(messages=10, size=16, flush_every=2, until="first", make=1 << 23)
     whole = side(messages=10, size=16, flush_every=0, until="first", make=1 << 20)
@@ -89,6 +90,7 @@ def test_a_step_that_ends_with_the_first_message_takes_the_rest_before_the_next(
     assert np.array_equal(receiver.received, receiver.sent)
 
 
+@pytest.mark.long
 def test_a_rest_that_differs_from_what_was_sent_is_an_error(side):
     # So many that the first of them is not read together with the last, however late this process wakes up.
     workload = side(messages=256, size=16, until="first", make=1 << 20)

@@ -44,6 +44,7 @@ def test_every_way_to_keep_keys_and_values_produces_the_same_tokens(params):
         assert outcome.value == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("how", "text"), [("ngram", "repeating"), ("draft", "random"), ("self", "random")])
 def test_speculation_produces_the_same_tokens_in_fewer_passes_and_says_how_often_it_was_right(how, text):
     shared = {"new_tokens": 32, "acceptance": 0.7, "text": text}

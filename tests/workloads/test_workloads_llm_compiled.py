@@ -17,6 +17,7 @@ from aiperf.workloads.shared.compiler_counts import compiler_counts
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("backend")
 def test_a_compiled_layer_chooses_the_same_tokens_and_is_compiled_in_set_up_for_each_size():
     shared = {"prompt_tokens": 12, "new_tokens": 6, "sizes": [1, 2, 1], "kv": "static"}
@@ -38,6 +39,7 @@ class Capturing(Context):
     on_gpu = True
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize("own", [{}, {"graph": "per_size"}, {"graph": "lazy", "compile": "layer"}])
 @pytest.mark.parametrize("phase", ["decode", "both"])

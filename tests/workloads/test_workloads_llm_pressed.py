@@ -78,6 +78,7 @@ def test_what_was_lost_does_not_come_back_but_a_text_begins_anew_with_all_bits()
     assert (growing.nbytes, growing.length, growing.dropped_at) == (0, 0, 0)
 
 
+@pytest.mark.long
 def test_a_side_under_pressure_takes_less_and_chooses_as_before_up_to_there():
     shared = {"model": "small", "phase": "both", "feed": "forced", "prompt_tokens": 64, "new_tokens": 64}
     eight, fewer, four = (

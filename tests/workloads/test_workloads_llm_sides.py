@@ -179,6 +179,7 @@ def test_batches_of_several_sizes_decode_as_alone_padded_and_captured_or_not(cap
     assert padded.counters()["kv_bytes"] == eager.counters()["kv_bytes"] * (2 + 4 + 2) / 6
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("backend")
 def test_a_given_text_goes_through_steps_of_a_graph_too(captures):
     shared = {"feed": "forced", "sequences": 3}
@@ -207,6 +208,7 @@ def test_sequences_that_decode_in_the_pass_of_a_prompts_piece_get_the_tokens_of_
     assert {name: len(seconds) for name, seconds in within.latencies().items()} == {"ttft": 1, "inter_token": rounds}
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("quick_products")
 def test_more_layers_in_fp8_lie_further_from_the_exact_model_and_read_fewer_bytes():
     shared = {"model": "small", "feed": "forced", "new_tokens": 24}
@@ -274,6 +276,7 @@ def test_a_switched_side_decodes_some_tokens_in_fp8_and_says_how_many(kv):
     assert switched.counters()["fp8_steps"] == steps, "each iteration starts anew"
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("quick_products")
 @pytest.mark.parametrize(("share", "steps"), [(1.0, [31, 24]), (0.0, [0, 0])])
 def test_a_margin_that_is_read_at_every_token_is_heeded_from_the_second_on(share, steps):
@@ -348,6 +351,7 @@ def test_keys_and_values_that_change_to_few_bits_are_those_that_were_always_in_t
     assert changing.nbytes == as_computed, "an emptied cache begins with floats"
 
 
+@pytest.mark.long
 def test_a_smoothed_margin_switches_keys_and_values_less_often_than_a_single_threshold():
     shared = {"model": "small", "feed": "forced", "phase": "both", "new_tokens": 32}
     few = {"kv_bits": 8, "precision": "switched_kv", "decide_every": 1}

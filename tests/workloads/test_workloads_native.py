@@ -30,12 +30,14 @@ def test_a_dot_product_agrees_with_float64_however_it_is_unrolled(context, defin
     assert made.work.flops == 2 * 1003 * 70
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("args", [{"claim": 1}, {"claim": 32}, {"claim": 24, "levels": 2}, {"claim": 100000}])
 def test_every_item_is_claimed_exactly_once_also_past_a_whole_batch(context, args):
     made = native.program(context, **QUEUE, entry="claim_all", n=20011, args=args)
     assert np.array_equal(audit(made, seed=4)["seen"], made.reference()["seen"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("skew", ["uniform", "mod256", "power_law", "one_tail"])
 def test_static_and_dynamic_shares_give_the_same_sums_to_the_bit(context, skew):
     sides = [

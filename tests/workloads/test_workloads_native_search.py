@@ -44,6 +44,7 @@ def test_a_kernel_that_forgets_edges_is_never_chosen_though_the_timed_size_has_n
     assert searched(folder, **params, seed=seed).counters()["candidates_rejected"] == 0, "64 is whole blocks"
 
 
+@pytest.mark.long
 def test_both_choices_start_from_the_same_candidate_and_another_seed_from_another(folder):
     params = {"n": 16, "candidates": {"ROWS": [1, 2, 3, 4], "WIDTH": [8, 16]}}
     firsts = []

@@ -62,6 +62,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> list[np.ndarray]:
     return parts
 
 
+@pytest.mark.long
 def test_every_thread_reads_the_vectors_that_it_is_charged_for(ran: list[np.ndarray]) -> None:
     words, read, tile, _, counts = ran
     assert np.array_equal(read, kernels.sums_of(words, threads=THREADS, batches=3))
@@ -72,6 +73,7 @@ def test_every_thread_reads_the_vectors_that_it_is_charged_for(ran: list[np.ndar
     assert len(set(read.tolist())) == THREADS
 
 
+@pytest.mark.long
 def test_the_copying_kernel_goes_round_the_end_of_its_buffer_and_copies_all_of_it(ran: list[np.ndarray]) -> None:
     words, _, _, copied, _ = ran
     assert np.array_equal(copied, words)
@@ -171,6 +173,7 @@ def test_without_cupy_the_side_is_skipped_with_the_reason(monkeypatch: pytest.Mo
 
 if NVCC:
 
+    @pytest.mark.long
     def test_the_source_compiles_for_every_architecture_and_holds_its_kernels(tmp_path: Path) -> None:
         source = tmp_path / "peaks.cu"
         source.write_text(kernels.SOURCE, encoding="utf-8")

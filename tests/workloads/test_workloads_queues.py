@@ -30,6 +30,7 @@ class Side:
         """Nothing runs here."""
 
 
+@pytest.mark.long
 def test_what_a_captured_step_holds_lives_as_long_as_its_replay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     monkeypatch.setattr(torch.cuda, "Stream", Side)

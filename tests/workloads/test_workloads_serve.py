@@ -148,6 +148,7 @@ def test_a_real_engine_serves_the_model_that_is_made_on_the_spot(
     assert {chr(sign) for sign in text.ravel() if sign} <= set(" abcdefghijklmnopqrstuvwxyz"), "words of the trace"
 
 
+@pytest.mark.long
 def test_audits_meet_requests_of_their_own_that_are_equal_on_both_sides(tmp_path: Path) -> None:
     texts = []
     for _ in range(2):
@@ -311,6 +312,7 @@ def test_the_slowest_request_is_kept_with_what_was_under_way_meanwhile() -> None
     assert (len(tokens), tokens[0], tokens[-1]) == (40, 0.01, 4.99)
 
 
+@pytest.mark.long
 def test_what_a_server_exports_of_its_batch_and_queue_is_kept(tmp_path: Path) -> None:
     arrivals = [Arrival(0.0, "a b", 2)] * 5
     with running(tmp_path, "--metrics", "--service", "0.4", "--slots", "2") as server:

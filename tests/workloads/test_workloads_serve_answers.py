@@ -92,12 +92,14 @@ def audited(tmp_path: Path, *options: str) -> dict[str, Any]:
         return dict(workload.outputs())
 
 
+@pytest.mark.long
 def test_a_server_that_answers_from_another_requests_cache_is_not_recognised(tmp_path: Path) -> None:
     right, wrong = audited(tmp_path), audited(tmp_path, "--fault", "mixed_up")
     assert unrecognised(right, audited(tmp_path)).value == 0
     assert (unrecognised(right, wrong).value or 0) >= 5 / 6
 
 
+@pytest.mark.long
 def test_prompts_that_begin_alike_in_the_trace_do_so_in_an_audit_with_other_words(tmp_path: Path) -> None:
     spec = {**TRACE, "prompt_tokens": 40, "shared_prefix": 0.5, "output_tokens": 40}
     with loaded(tmp_path, trace=spec) as workload:

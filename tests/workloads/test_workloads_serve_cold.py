@@ -15,6 +15,7 @@ from aiperf.workloads.serve.trace import Arrival, Segment
 FRESH, AGAIN = (40.0, 42.0, 45.0, 41.0), (2.0, 3.0, 2.5, 2.2)
 
 
+@pytest.mark.long
 def test_a_trace_that_a_running_server_has_met_before_is_refused_unless_its_cache_was_flushed(tmp_path: Path) -> None:
     with running(tmp_path, "--metrics") as server:
         assert faults(tmp_path, server.base)[0] == {}
@@ -39,6 +40,7 @@ def test_what_the_answers_say_of_the_cache_counts_where_the_server_exports_nothi
     assert "the server had 100 % of the prompts' tokens in its prefix cache" in found["prefix_cache"]
 
 
+@pytest.mark.long
 def test_where_a_cache_does_not_show_it_is_said_that_nobody_can_know(tmp_path: Path) -> None:
     # So slow that no chance makes a repeated prompt seem a quarter faster: of equal times once in 70 would do.
     with loaded(tmp_path, "--service", "0.1") as workload:

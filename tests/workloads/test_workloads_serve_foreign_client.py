@@ -55,6 +55,7 @@ def entry(start: float, *, delay: float = 0.0, **other: Any) -> dict[str, Any]:
 # ---- a real one ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_each_turn_is_sent_by_the_client_and_its_requests_are_those_of_its_file(tmp_path: Path) -> None:
     with loaded(tmp_path, "--service", "0.05", client=client(), slo={"end_to_end": 5.0}) as workload:
         values = play(workload)
@@ -75,6 +76,7 @@ def test_each_turn_is_sent_by_the_client_and_its_requests_are_those_of_its_file(
     assert line == f"CPUs {workload.facts['client_cpus']}"
 
 
+@pytest.mark.long
 def test_times_from_sending_are_said_to_be_that_and_give_no_queue(tmp_path: Path) -> None:
     with loaded(tmp_path, client=client("--from-sending")) as workload:
         values = play(workload)
@@ -144,6 +146,7 @@ def _left() -> list[str]:
     return [line for line in found if "load_client.py" in line and ("--fault" in line or "left by" in line)]
 
 
+@pytest.mark.long
 def test_a_server_that_dies_under_another_client_is_what_the_failure_names(tmp_path: Path) -> None:
     with (
         pytest.raises(ServerFault, match="the server ended by itself with exit status 3"),

@@ -153,6 +153,17 @@ def test_every_direct_pass_goes_to_the_disk_and_counts(tmp_path):
     run(direct)
     assert page_cache.disk_bytes() - before >= 3 * SIZE
     assert direct.work.bytes == direct.work.peaks["disk_read"] == 3 * once.work.bytes
+    assert [side.counters()["reads"] for side in (direct, once)] == [3 * SIZE / (1 << 20), SIZE / (1 << 20)]
+
+
+def test_a_side_that_reads_a_cached_file_tells_that_it_fetched_none_of_it(tmp_path):
+    cached = _side(tmp_path)
+    assert "disk_bytes" not in cached.counters(), "no step yet"
+    run(cached)
+    assert cached.counters()["disk_bytes"] < SIZE / 10
+    cold = _side(tmp_path, cache="cold")
+    run(cold)
+    assert cold.counters()["disk_bytes"] >= SIZE
 
 
 @pytest.mark.parametrize(

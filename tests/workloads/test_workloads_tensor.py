@@ -102,6 +102,7 @@ def test_half_precision_stays_near_the_same_numbers_in_fp32(op: Any, tmp_path: A
         assert 0 < error < bound
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("op", "depth"), [("axpb", 5), ("modulo_lookup", 1)])
 def test_a_compiled_expression_agrees_with_the_calls(
     op: Any, depth: int, tmp_path: Any, monkeypatch: pytest.MonkeyPatch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -106,6 +107,29 @@ def test_the_distances_of_a_node_are_those_that_the_firmware_tells(
     monkeypatch.setattr(host_memory, "_NODES", tmp_path)
     assert host_memory.distances(1) == {0: 12, 1: 10, 10: 32}
     assert host_memory.distances(3) == {}
+
+
+def test_a_thread_moves_to_cpus_of_the_farthest_node_that_it_may_use(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    usable = sorted(os.sched_getaffinity(0))[:2]
+    told = {0: (f"{usable[0]}", "10 20 40"), 1: (f"{usable[-1]}", "20 10 20"), 2: ("4000-4001", "40 20 10")}
+    for node, (cpus, distance) in told.items():
+        (tmp_path / f"node{node}").mkdir()
+        (tmp_path / f"node{node}" / "cpulist").write_text(f"{cpus}\n", encoding="utf-8")
+        (tmp_path / f"node{node}" / "distance").write_text(f"{distance}\n", encoding="utf-8")
+    monkeypatch.setattr(host_memory, "_NODES", tmp_path)
+    monkeypatch.setattr(host_memory, "node_of_gpu", lambda device: 0)
+    before = os.sched_getaffinity(0)
+    if len(usable) < 2:
+        with pytest.raises(SkipSide):
+            host_memory.bind("remote", 0)
+        return
+    facts, back = host_memory.bind("remote", 0)
+    assert facts == {"gpu_node": 0, "cpu_node": 1}, "node 2 is farther, and none of its CPUs is this process's"
+    assert os.sched_getaffinity(0) == {usable[1]}
+    back()
+    assert os.sched_getaffinity(0) == before
 
 
 class Buffer:

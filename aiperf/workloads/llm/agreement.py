@@ -47,7 +47,7 @@ def same_tokens(
 
 
 def same_when_rounded(before: Mapping[str, Any], after: Mapping[str, Any]) -> Outcome:
-    """The largest distance of logits, keys or values from before's, relative to the length of before's. Tokens are
+    """The largest distance of logits, or of keys and values or their codes, from before's, over its length. Tokens are
     before's up to a choice that 16 bits may round either way."""
     if "margins" in before:
         text = same_tokens(before, after, tie=_SIXTEEN_BIT, near=_SIXTEEN_BIT)

@@ -88,13 +88,13 @@ def generate(
     is used if that is more. With ``kv_bits`` 8 or 4 a contiguous cache holds codes, with a scale and a minimum for each
     ``kv_group`` values (0: of a head), and besides the ``kv_recent`` newest tokens as computed; or it holds what was
     computed up to new token ``requantise_at``, and converts all of it then, or from ``requantise_ahead`` tokens earlier
-    on in a stream (on a CPU a thread) beside them. With ``kv_chunk`` the cache grows by so many tokens at a time, and 8
-    bits turn into 4 where it fills 0.9, copies included, of a ``kv_budget``, the share of what the whole text takes
-    that there is room for (0: all of it).
-    ``feed: forced`` follows a given text and gives the logits at each of its positions, with ``show_text`` also what
-    was read and kept, for the check ``as_seen``; a contiguous cache then has the ``window`` that the other side is to
-    have. ``prefill_chunk`` cuts prompts into pieces; ``decoding`` sequences with 64 tokens each decode one token after
-    every piece, or ``decoding_in`` the same pass with it, and what is left of ``new_tokens`` after the last.
+    on in a stream (on a CPU a thread) beside them; where a text is followed the codes are outputs. With ``kv_chunk``
+    the cache grows by so many tokens at a time, and 8 bits turn into 4 where it fills 0.9, copies included, of a
+    ``kv_budget``, the share of what the whole text takes that there is room for (0: all of it). ``feed: forced``
+    follows a given text and gives the logits at each of its positions, with ``show_text`` also what was read and kept,
+    for the check ``as_seen``; a contiguous cache then has the ``window`` that the other side is to have.
+    ``prefill_chunk`` cuts prompts into pieces; ``decoding`` sequences with 64 tokens each decode one token after every
+    piece, or ``decoding_in`` the same pass with it, and what is left of ``new_tokens`` after the last.
 
     ``context_from``: in a prefill, all but the last token's keys and values are read back from host memory or a file
     that set-up wrote, instead of computed; from host memory whole before the pass, or beside it in the order in which

@@ -89,13 +89,23 @@ class Cold:
 
 
 class Fetched:
-    """What the steps of a process that evicts nothing have fetched from storage: of a cached set, nothing."""
+    """What a process that evicts nothing has fetched from storage since set-up: for a cached set, next to nothing."""
 
     def __init__(self) -> None:
         self.steps = 0
         """Begun so far."""
-        self._start = page_cache.disk_bytes()
+        self._start = _fetched()
 
     def counters(self) -> dict[str, float]:
-        """The mean of a step. Nothing before the first."""
-        return {"disk_bytes": (page_cache.disk_bytes() - self._start) / self.steps} if self.steps else {}
+        """All of it, whatever read it, over the steps. Nothing before the first, or where Linux does not tell."""
+        now = _fetched()
+        if not self.steps or now is None or self._start is None:
+            return {}
+        return {"disk_bytes": (now - self._start) / self.steps}
+
+
+def _fetched() -> float | None:
+    try:
+        return page_cache.disk_bytes()
+    except OSError:
+        return None

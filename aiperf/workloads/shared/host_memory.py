@@ -114,13 +114,13 @@ def choose(where: str, near: int, known: dict[int, set[int]], far: Mapping[int, 
 
 def bind(where: str, device: int) -> tuple[dict[str, Any], Callable[[], None]]:
     """Move this thread to the GPU's node or to the one farthest from it; returns facts and the way back."""
-    known = nodes()
+    allowed = os.sched_getaffinity(0)
+    known = {node: cpus & allowed for node, cpus in nodes().items() if cpus & allowed}
     # Asked of CUDA only where there is a choice.
     near = node_of_gpu(device) if len(known) > 1 else 0
     node, cpus = choose(where, near, known, distances(near))
-    before = os.sched_getaffinity(0)
     try:
         os.sched_setaffinity(0, cpus)
     except OSError as error:
         raise SkipSide(f"the CPUs of NUMA node {node} cannot be used: {error.strerror}") from error
-    return {"gpu_node": near, "cpu_node": node}, lambda: os.sched_setaffinity(0, before)
+    return {"gpu_node": near, "cpu_node": node}, lambda: os.sched_setaffinity(0, allowed)

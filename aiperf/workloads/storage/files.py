@@ -160,7 +160,7 @@ class Reader:
             done.result()
 
     def counters(self) -> dict[str, float]:
-        """Files opened, requests made and bytes asked for by a step of this rank; none where the set is in memory."""
+        """Files opened, requests made and bytes asked for by a pass of this rank; none where the set is in memory."""
         visits = [] if self.held else self.visits
         asked = [length for _, requests in visits for _, _, length in requests]
         return {"files_opened": float(len(visits)), "reads": float(len(asked)), "bytes_asked": float(sum(asked))}

@@ -96,11 +96,11 @@ def read(
     next ``window`` bytes by WILLNEED, in pieces of 128 KiB.
 
     ``cold`` evicts the set before every iteration: a page that stays is an error, and ``disk_bytes`` counts what the
-    step then fetched from storage. ``depth``: requests in flight, each by a thread. ``ram``: the set was read in
-    set-up, a step copies it in the same pieces. ``http``: a server process of this host answers GETs of ranges over
-    loopback, from the page cache, on ``depth`` connections. A step makes ``epochs`` passes; of a cold set only the
-    first is cold, unless ``io`` is direct. Several ranks begin a step together, each with an equal part, or with
-    ``assign`` ``all`` with the whole set.
+    step then fetched from storage; of a cached set, what the process fetched since set-up, a step. ``depth``: requests
+    in flight, each by a thread. ``ram``: the set was read in set-up, a step copies it in the same pieces. ``http``: a
+    server process of this host answers GETs of ranges over loopback, from the page cache, on ``depth`` connections. A
+    step makes ``epochs`` passes; of a cold set only the first is cold, unless ``io`` is direct. Several ranks begin a
+    step together, each with an equal part, or with ``assign`` ``all`` with the whole set.
 
     ``mount``: the files are reached through a mount of their own, a bind mount of their folder or an overlay with it as
     the lower layer; ``anew`` mounts before every iteration, so that an overlay has looked up no name yet.

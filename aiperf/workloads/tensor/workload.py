@@ -162,7 +162,6 @@ def _direct(asked: SimpleNamespace) -> Workload:
     else:
         step = (_loop if impl == "python_loop" else _call)(op, out, a, b)
 
-    calls = {"python_loop": n, "per_tensor": asked.tensors}.get(impl, 2 if op == "where" else 1)
     moved = (_READS[op] + 1) * n * out.element_size()
     flops = {"add": n, "scale_add": 2 * n}.get(op, 0)
     return Workload(
@@ -172,6 +171,6 @@ def _direct(asked: SimpleNamespace) -> Workload:
         inputs=lambda: inputs,
         redraw=redraw,
         reference=lambda: {"out": _reference(op, a, b)},
-        counters=lambda: {"calls_per_step": float(calls)},
+        counters=lambda: {"calls_per_step": float({"python_loop": n, "per_tensor": asked.tensors}.get(impl, 1))},
         facts={"source_bytes": base.nbytes, "threads": torch.get_num_threads()},
     )
