@@ -105,9 +105,9 @@ def choose(where: str, near: int, known: dict[int, set[int]], far: Mapping[int, 
     """The node to work on and its CPUs: ``near``, or the one of the others that is farthest by ``far``, the first of
     equals. Raises SkipSide where there is no choice."""
     if len(known) < 2:
-        raise SkipSide(f"local and remote memory need two NUMA nodes with CPUs, but this host has {len(known)}")
+        raise SkipSide(f"local and remote memory need usable CPUs on two NUMA nodes, but this process has {len(known)}")
     if near not in known:
-        raise SkipSide(f"NUMA node {near}, where the GPU is, has no CPUs")
+        raise SkipSide(f"NUMA node {near}, where the GPU is, has no CPUs that this process may use")
     node = near if where == "local" else max((n for n in known if n != near), key=lambda n: (far.get(n, 0), -n))
     return node, known[node]
 
