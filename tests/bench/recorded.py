@@ -85,7 +85,9 @@ def added(records: Sequence[CaseRecord]) -> list[float]:
 
 def _clocked(records: Sequence[CaseRecord]) -> Number:
     pairs = [p for r in measured(records, gpus=True) for p in r.pairs]
-    return share(sum(any("sm_clock_mhz" in seen for seen in p.telemetry.values()) for p in pairs), len(pairs))
+    # With several GPUs the number of each stands before the name.
+    names = [{name for seen in p.telemetry.values() for name in seen} for p in pairs]
+    return share(sum(any(name.endswith("sm_clock_mhz") for name in seen) for seen in names), len(pairs))
 
 
 def _told(records: Sequence[CaseRecord], kind: str) -> Number:

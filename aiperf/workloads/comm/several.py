@@ -174,7 +174,7 @@ def phases(
 ) -> Workload:
     """A sum of ``size`` bytes of float32 over the ranks by a reduce-scatter and an all-gather, each in a group, and so
     over NCCL on a stream, of its own. With ``slices`` the second phase of each slice can run beside the first phase of
-    the next one. Bytes: ``size``; items: slices.
+    the next one. Bytes: ``size``.
     """
     ranks = context.world_size
     if slices < 1 or size % (4 * ranks * slices):
@@ -201,7 +201,7 @@ def phases(
     step()
     return Workload(
         step=step,
-        work=Work(bytes=float(size), items=slices, item="slices"),
+        work=Work(bytes=float(size)),
         outputs=lambda: {"out": out.view(-1)},
         inputs=lambda: {"payload": own},
         redraw=redraw,
