@@ -38,7 +38,7 @@ def _loop(op: str, out: Any, a: Any, b: Any) -> Callable[[], None]:
 
 
 def _call(op: str, out: Any, a: Any, b: Any) -> Callable[[], object]:
-    """The operation as one vectorised call into the same output."""
+    """The operation as one vectorised call, for ``where`` two, into the same output."""
     import torch
 
     calls: dict[str, Callable[[], object]] = {
@@ -146,6 +146,9 @@ def _direct(asked: SimpleNamespace) -> Workload:
     b = empty(context, (n,), kind) if _READS[op] == 2 else None
     out = empty(context, (n,), kind).zero_()
 
+    # Vectorised, "where" compares and then chooses.
+    calls = {"python_loop": n, "per_tensor": asked.tensors}.get(impl, 2 if op == "where" else 1)
+
     def redraw(seed: int) -> None:
         fill_normal(a, seed=seed, name="a")
         if b is not None:
@@ -171,6 +174,6 @@ def _direct(asked: SimpleNamespace) -> Workload:
         inputs=lambda: inputs,
         redraw=redraw,
         reference=lambda: {"out": _reference(op, a, b)},
-        counters=lambda: {"calls_per_step": float({"python_loop": n, "per_tensor": asked.tensors}.get(impl, 1))},
+        counters=lambda: {"calls_per_step": float(calls)},
         facts={"source_bytes": base.nbytes, "threads": torch.get_num_threads()},
     )
