@@ -17,13 +17,14 @@ from aiperf.workloads.contract import Context, SkipSide, Work, Workload
 from aiperf.workloads.model import convolutions, pruning, training, unequal
 from aiperf.workloads.model.halves import halves
 from aiperf.workloads.model.piecewise import decode
+from aiperf.workloads.model.replaced import replaced
 from aiperf.workloads.model.variants import graphs
 from aiperf.workloads.shared import agreement, models
 from aiperf.workloads.shared.compiler_counts import compiler_counts
 from aiperf.workloads.shared.queues import replay_of
 from aiperf.workloads.shared.seeded import gemm_peak
 
-__all__ = ["decode", "graphs", "halves", "step"]
+__all__ = ["decode", "graphs", "halves", "replaced", "step"]
 
 
 def _infer(task: models.Task, cast: Callable[[], Any], asked: SimpleNamespace) -> training.Ready:
