@@ -6,6 +6,7 @@ What must not live here: what is demanded of them.
 from __future__ import annotations
 
 import ast
+import gc
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -17,7 +18,12 @@ PACKAGE = Path(__file__).resolve().parent.parent / "aiperf"
 def sources() -> tuple[tuple[str, str, ast.Module], ...]:
     """(path below the package, text, parsed text) of every module."""
     found = [(path, path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))]
-    return tuple((path.relative_to(PACKAGE).as_posix(), text, ast.parse(text)) for path, text in found)
+    gc.disable()  # all that is made here stays, and looking for garbage in it takes longer than parsing
+    try:
+        return tuple((path.relative_to(PACKAGE).as_posix(), text, ast.parse(text)) for path, text in found)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def statements(tree: ast.AST) -> Iterator[ast.AST]:

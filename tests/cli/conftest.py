@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from cli_user import SCENARIO, Typed, User, processes_with
+from host_once import health_is_read_once
 
 from aiperf.cli.main import entry
 from aiperf.host.placement import place
@@ -100,3 +101,9 @@ def marked(user: User) -> Iterator[User]:
     for pid in processes_with(user.env["TEST_MARK"]):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _the_host_is_looked_at_once() -> Iterator[None]:
+    with health_is_read_once():
+        yield

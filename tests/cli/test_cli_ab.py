@@ -66,7 +66,7 @@ def test_a_side_gets_its_own_environment_and_other_output_is_wrong_output(user) 
     assert told.count("differs from byte 0") == 2  # as what was checked, and as the reason
 
 
-@pytest.mark.parametrize("option", [(), ("--same-output",)])
+@pytest.mark.parametrize("option", [pytest.param((), marks=pytest.mark.long), ("--same-output",)])
 def test_two_programs_that_print_nothing_are_noted(user, option) -> None:
     done = user.types("ab", "true", "true", "--precision", "fast.yaml", *option)
     assert done.code == 0, done.out

@@ -32,7 +32,7 @@ def test_this_host_is_read_without_an_error(user) -> None:
     assert max(len(line) for line in done.out.splitlines()) <= 100
 
 
-@pytest.mark.parametrize("width", ["80", "100"])
+@pytest.mark.parametrize("width", ["80", pytest.param("100", marks=pytest.mark.long)])
 def test_every_probe_fits_the_terminal(here, monkeypatch, width) -> None:
     monkeypatch.setenv("COLUMNS", width)
     told = here("doctor", "--all")

@@ -23,7 +23,16 @@ HEAVY = (
 )
 
 
-@pytest.mark.parametrize("argv", [("--help",), ("run", "--help"), ("list",), ("show", "same-vs-same")], ids=" ".join)
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("--help",),
+        pytest.param(("run", "--help"), marks=pytest.mark.long),
+        ("list",),
+        pytest.param(("show", "same-vs-same"), marks=pytest.mark.long),
+    ],
+    ids=" ".join,
+)
 def test_no_heavy_library_is_loaded(user, argv) -> None:
     code = (
         f"import sys; sys.argv = ['aiperf', *{argv!r}]; from aiperf.cli.main import entry; code = entry(); "

@@ -76,7 +76,7 @@ def test_two_servers_are_loaded_side_by_side_and_all_that_they_are_judged_by_is_
     ("after", "reason", "said"),
     [
         ("--says !", "wrong_output", "after with before"),
-        ("--length 0.5", "token_count", "the server returned"),
+        pytest.param("--length 0.5", "token_count", "the server returned", marks=pytest.mark.long),
     ],
 )
 def test_what_makes_the_numbers_worthless_makes_the_verdict_invalid(

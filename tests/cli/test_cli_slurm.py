@@ -101,7 +101,7 @@ def test_where_a_node_was_killed_the_heads_own_exit_code_counts_and_srun_s_never
     assert (done.code, "--resume RUN-7" in done.err) == (code, code == 130)
 
 
-@pytest.mark.parametrize(("rank", "noted"), [("0", ["2"]), ("1", [])])
+@pytest.mark.parametrize(("rank", "noted"), [("0", ["2"]), pytest.param("1", [], marks=pytest.mark.long)])
 def test_the_head_alone_notes_its_exit_code(tmp_path, rank, noted):
     env = {**os.environ, "AIPERF_EXIT_NOTE": str(tmp_path / "note"), "SLURM_PROCID": rank}
     done = subprocess.run(
@@ -124,7 +124,13 @@ def test_inside_an_allocation_too_the_heads_exit_code_counts(cluster, user, tmp_
     assert list((tmp_path / ".nodes").iterdir()) == []
 
 
-@pytest.mark.parametrize("line", [("run", "x", "-N", "2"), ("ab", "--resume", "latest", "--", "a -q", "b")])
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param(("run", "x", "-N", "2"), marks=pytest.mark.long),
+        ("ab", "--resume", "latest", "--", "a -q", "b"),
+    ],
+)
 def test_a_job_that_ends_before_its_command_says_what_goes_on_in_its_run(cluster, user, tmp_path, line):
     cluster(code=None, state="NODE_FAIL|n[1-2]|None")
     user.types(line[0], "--slurm", "--results", str(tmp_path), "--detach", *line[1:])
@@ -153,7 +159,7 @@ def test_a_folder_that_filled_up_is_named_and_what_goes_on_when_there_is_room(cl
     assert "its file system is full" in done.err
 
 
-@pytest.mark.parametrize("command", [("run", "x"), ("survey", "-N", "2")])
+@pytest.mark.parametrize("command", [("run", "x"), pytest.param(("survey", "-N", "2"), marks=pytest.mark.long)])
 def test_a_job_that_stored_nothing_is_to_be_submitted_again(cluster, user, tmp_path, command):
     cluster(code=None, state="NODE_FAIL|n[1-2]|None")
     done = user.types(*command, "--slurm", "--results", str(tmp_path))

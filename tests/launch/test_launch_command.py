@@ -32,6 +32,8 @@ from aiperf.settings import Limits, Precision, Settings
 PROGRAMS = Path(__file__).parents[1] / "programs"
 CPU = (max(os.sched_getaffinity(0)),)
 QUICK = Settings(precision=Precision(side_seconds=0.2), limits=Limits(command=20))
+BRIEF = replace(QUICK, precision=Precision(side_seconds=0.02))
+"""For pairs of which one run of a side says it all."""
 QUEUED = CommandPlan(False, "a test", 2, False, ())
 SLICED = CommandPlan(True, "a test", 2, False, ())
 QUIET = Trial("after", wall_s=0.5, user_s=0.49, system_s=0.01, queued_s=0.0, io_bytes=0, gpu=False, peak_bytes=1 << 20)
@@ -181,7 +183,9 @@ def test_a_program_on_several_cores_is_not_held_on_one() -> None:
     assert pair.cpus == ()
 
 
-@pytest.mark.parametrize("plan", [QUEUED, SLICED, None], ids=["queued", "sliced", "trial"])
+@pytest.mark.parametrize(
+    "plan", [QUEUED, pytest.param(SLICED, marks=pytest.mark.long), None], ids=["queued", "sliced", "trial"]
+)
 @pytest.mark.parametrize(
     ("name", "kind", "message", "tail", "status"),
     [
@@ -271,16 +275,22 @@ def test_files_are_compared_when_asked_and_their_programs_are_never_sliced(tmp_p
 
 
 @pytest.mark.parametrize(
-    "idle", ["true", "touch {out}", "printf e | dd of={out} bs=1 seek=2 conv=notrunc", "ln -s {kept} {out}"]
+    "idle",
+    [
+        "true",
+        pytest.param("touch {out}", marks=pytest.mark.long),
+        pytest.param("printf e | dd of={out} bs=1 seek=2 conv=notrunc", marks=pytest.mark.long),
+        "ln -s {kept} {out}",
+    ],
 )
-@pytest.mark.parametrize("cheater", ["before", "after"])
+@pytest.mark.parametrize("cheater", [pytest.param("before", marks=pytest.mark.long), "after"])
 def test_what_one_run_has_written_does_not_count_for_another(tmp_path: Path, cheater: str, idle: str) -> None:
     out, kept = tmp_path / "out", tmp_path / "kept"
     kept.write_text("one")
     works = ("sh", "-c", f"printf one > {out}")
     idles = ("sh", "-c", idle.format(out=out, kept=kept))
     sides = (works, idles) if cheater == "after" else (idles, works)
-    pair = measure(replace(case(*sides), check=Check("none", files=(str(out),))), None)
+    pair = measure(replace(case(*sides), check=Check("none", files=(str(out),))), None, settings=BRIEF)
     assert isinstance(pair, Pair)
     assert not pair.checks[0].passed
     assert not os.path.lexists(out)
@@ -296,7 +306,8 @@ def test_what_one_run_has_written_does_not_count_for_another(tmp_path: Path, che
 )
 def test_each_run_begins_without_the_file(tmp_path: Path, text: str) -> None:
     writes = (sys.executable, "-S", "-c", text, str(tmp_path / "out"))
-    pair = measure(replace(case(writes, writes), check=Check("none", files=(str(tmp_path / "out"),))), None)
+    asked = replace(case(writes, writes), check=Check("none", files=(str(tmp_path / "out"),)))
+    pair = measure(asked, None, settings=BRIEF)
     assert isinstance(pair, Pair)
     assert pair.checks[0].passed
 
@@ -364,7 +375,7 @@ def test_files_lie_in_the_folder_of_their_side(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*/out"))
 
 
-@pytest.mark.parametrize("wrong", [0, 1], ids=["first", "second"])
+@pytest.mark.parametrize("wrong", [pytest.param(0, marks=pytest.mark.long), 1], ids=["first", "second"])
 @pytest.mark.parametrize("side", ["before", "after"])
 def test_one_run_of_many_that_prints_something_else_is_wrong_output(tmp_path: Path, side: str, wrong: int) -> None:
     count = (

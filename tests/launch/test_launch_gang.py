@@ -448,7 +448,7 @@ def test_each_rank_knows_which_one_it_is(folder: Path, guardian: Guardian) -> No
     assert len({f["shared"] for f in facts}) == 1
 
 
-@pytest.mark.parametrize("leaves", [False, True])
+@pytest.mark.parametrize("leaves", [pytest.param(False, marks=pytest.mark.long), True])
 def test_a_suspended_gang_takes_no_cpu_in_any_thread_or_child_even_one_that_left_its_group(
     folder: Path, guardian: Guardian, leaves: bool
 ) -> None:

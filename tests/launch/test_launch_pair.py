@@ -138,7 +138,9 @@ def facts(pair: Pair) -> tuple[dict[str, Any], dict[str, Any]]:
     return first, second
 
 
-@pytest.mark.parametrize("how", [{}, {"isolation": "in_process"}, {"exclusive": True}])
+@pytest.mark.parametrize(
+    "how", [{}, {"isolation": "in_process"}, pytest.param({"exclusive": True}, marks=pytest.mark.long)]
+)
 @pytest.mark.parametrize("check", [BITWISE, Check("named", name="near", bound=0.6)])
 def test_what_sides_hand_over_goes_when_the_judge_has_it_or_with_the_pair(
     measured: Measured, tmp_path_factory: pytest.TempPathFactory, how: dict[str, Any], check: Check
@@ -442,7 +444,7 @@ def traffic(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 @pytest.mark.parametrize("order", [("before", "after"), ("after", "before")])
-@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("exclusive", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_named_check_is_found_whichever_side_starts(
     measured: Measured, order: tuple[str, str], exclusive: bool
 ) -> None:
@@ -454,7 +456,7 @@ def test_a_named_check_is_found_whichever_side_starts(
     assert pair.checks[0].compared == "after with before, check near, bound 0.6"
 
 
-@pytest.mark.parametrize("how", [{}, {"isolation": "in_process"}])
+@pytest.mark.parametrize("how", [{}, pytest.param({"isolation": "in_process"}, marks=pytest.mark.long)])
 def test_a_named_check_is_the_first_sides_own_and_runs_in_its_process(measured: Measured, how: dict[str, Any]) -> None:
     sides = (side("before", "tells_its_process"), side("after", "accepts_anything"), side("third"))
     pair = measured(*sides, order=("after", "third", "before"), check=Check("named", name="same"), **how)

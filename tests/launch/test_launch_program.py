@@ -250,7 +250,7 @@ IN_CHILD = "import os\nif os.fork():\n    os.wait()\nelse:\n    exec({code!r}); 
         ("os.sched_setaffinity(0, range(os.cpu_count()))", ["left_cpus"]),
     ],
 )
-@pytest.mark.parametrize("where", ["itself", "child"])
+@pytest.mark.parametrize("where", [pytest.param("itself", marks=pytest.mark.long), "child"])
 def test_a_program_or_a_child_of_it_that_is_scheduled_otherwise_is_seen(
     launcher: Launcher, change: str, kinds: list[str], where: str
 ) -> None:

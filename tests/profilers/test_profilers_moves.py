@@ -45,18 +45,28 @@ def own_counters(workload: str) -> frozenset[str]:
         if path in seen or not path.is_file():
             continue
         seen.add(path)
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Dict):
-                found |= {text for key in node.keys if (text := text_of(key))}
-            if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
-                found.add(text_of(node.slice))
-            if isinstance(node, ast.Constant) and str(node.value).startswith("aiperf.workloads."):
-                # A module that is imported where it is needed, by its name.
-                left.append(WORKLOADS.joinpath(*str(node.value).split(".")[2:]).with_suffix(".py"))
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("aiperf.workloads"):
-                inner = WORKLOADS.joinpath(*str(node.module).split(".")[2:])
-                left += [inner.with_suffix(".py"), *(inner / f"{alias.name}.py" for alias in node.names)]
+        keys, imported = keys_and_imports(path)
+        found |= keys
+        left += imported
     return frozenset(found)
+
+
+@cache
+def keys_and_imports(path: Path) -> tuple[frozenset[str], tuple[Path, ...]]:
+    """What one module writes, and what it imports of the workloads: many families share it."""
+    found, left = set[str](), list[Path]()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Dict):
+            found |= {text for key in node.keys if (text := text_of(key))}
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+            found.add(text_of(node.slice))
+        if isinstance(node, ast.Constant) and str(node.value).startswith("aiperf.workloads."):
+            # A module that is imported where it is needed, by its name.
+            left.append(WORKLOADS.joinpath(*str(node.value).split(".")[2:]).with_suffix(".py"))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("aiperf.workloads"):
+            inner = WORKLOADS.joinpath(*str(node.module).split(".")[2:])
+            left += [inner.with_suffix(".py"), *(inner / f"{alias.name}.py" for alias in node.names)]
+    return frozenset(found), tuple(left)
 
 
 def known(workload: str, name: str) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from host_once import health_is_read_once
 
 from aiperf.host.placement import place
 from aiperf.host.probes.reader import HostReader
@@ -26,3 +27,9 @@ def _a_short_look_for_quiet_cpus() -> Iterator[None]:
 def _in_no_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each run asks git five times about the folder that it is started in, which takes long in a large checkout."""
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _the_host_is_looked_at_once() -> Iterator[None]:
+    with health_is_read_once():
+        yield

@@ -181,7 +181,7 @@ def test_samples_that_are_gone_make_a_case_be_measured_again(run) -> None:
     [
         ({"seed": 1}, "seed: 0 then, 1 now"),
         ({"precision": replace(FAST, delta=0.5)}, "precision: delta 0.02 then, 0.5 now"),
-        ({"pin": "none"}, "pin: auto then, none now"),
+        pytest.param({"pin": "none"}, "pin: auto then, none now", marks=pytest.mark.long),
     ],
 )
 def test_a_run_does_not_go_on_under_other_settings(run, changes, told) -> None:

@@ -49,7 +49,7 @@ def test_every_status_and_word_has_its_outcome() -> None:
     assert {e.group for e in every_entry() if e.name.startswith("naive")} == {"naive-vs-tiled"}
 
 
-@pytest.mark.parametrize("size", [1, 2, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.parametrize("size", [1, *(pytest.param(size, marks=pytest.mark.long) for size in (2, 3))])
 def test_a_run_is_red_exactly_when_its_exit_code_is(size: int) -> None:
     for some in combinations(every_record(), size):
         for interrupted in (False, True):

@@ -33,7 +33,7 @@ def test_a_run_of_the_library_accuses_nobody(tmp_path: Path, capsys: pytest.Capt
     assert ": 0 accused," in line
 
 
-@pytest.mark.parametrize("code", ["outputs", "hidden_time"])
+@pytest.mark.parametrize("code", ["outputs", pytest.param("hidden_time", marks=pytest.mark.long)])
 def test_it_is_judged_again_by_the_rules_of_today(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, code: str
 ) -> None:

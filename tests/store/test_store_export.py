@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -56,10 +57,11 @@ def measured(case_id: str, **axes: Any) -> CaseRecord:
     return replace(record, case=replace(record.case, axes=axes), results=(result, other))
 
 
-@pytest.fixture
-def results(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three runs: two measured ones with different axes, an imported one."""
-    folder = tmp_path / "results"
+    base = tmp_path_factory.mktemp("written")
+    folder = base / "results"
     skipped = replace(make_record("none", pairs=0), status="skipped", skip_reason="no GPU")
     failed = replace(make_record("bad", pairs=0), status="failed", failure=Failure("after", "measure", "crash", NASTY))
     lots = ([measured("copy[size=1MiB]", size="1MiB"), skipped], [measured("sum[n=3]", n=3, deep=[1, 2]), failed])
@@ -72,8 +74,14 @@ def results(tmp_path: Path) -> Path:
         writer.write_run(run)
         for record in records:
             writer.write_case(record)
-    take_fixture("pyperf.json", tmp_path)
+    take_fixture("pyperf.json", base)
     return folder
+
+
+@pytest.fixture
+def results(written: Path, tmp_path: Path) -> Path:
+    """Runs of a test's own, copied, because writing them takes as long as most tests."""
+    return shutil.copytree(written, tmp_path / "results", symlinks=True)
 
 
 def exported(results: Path, name: str, what: str = "comparisons", **more: Any) -> Path:

@@ -304,7 +304,7 @@ def test_a_gangs_status_is_that_of_the_rank_that_failed(
     assert gang(monkeypatch, tmp_path, *scripts)[0] == code
 
 
-@pytest.mark.parametrize("dying", [0, 1])
+@pytest.mark.parametrize("dying", [pytest.param(0, marks=pytest.mark.long), 1])
 def test_a_rank_that_dies_takes_the_waiting_ones_with_it_whichever_it_is(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, dying: int
 ):

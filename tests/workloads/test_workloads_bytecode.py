@@ -116,12 +116,14 @@ def test_the_second_process_reads_what_the_first_has_kept(house: House) -> None:
     assert {path: path.stat().st_mtime_ns for path in house.cache.rglob("*.pyc")} == times
 
 
+@pytest.mark.long
 def test_another_version_of_equal_size_and_time_is_not_taken_for_the_first(house: House) -> None:
     assert house.start(**FORBIDDEN)["value"] == 1
     house.install("1.1", value=2)
     assert house.start(**FORBIDDEN)["value"] == 2
 
 
+@pytest.mark.long
 def test_another_version_of_a_library_that_lies_elsewhere_is_not_taken_for_the_first(
     house: House, tmp_path: Path
 ) -> None:
@@ -175,6 +177,7 @@ def test_a_folder_named_as_earlier_releases_did_goes_too(house: House) -> None:
     assert not stale.exists()
 
 
+@pytest.mark.long
 def test_each_environment_has_its_own(house: House) -> None:
     house.start(**FORBIDDEN)
     house.start(**FORBIDDEN, PREFIX="/another/environment")
@@ -198,6 +201,7 @@ def test_where_they_can_be_written_they_lie_beside_their_sources(house: House) -
     assert (house.kept, house.beside) == ([], ["__init__", "late", "part"])
 
 
+@pytest.mark.long
 def test_those_that_lie_there_are_read_although_writing_is_forbidden(house: House) -> None:
     house.start()
     house.start(**FORBIDDEN)
@@ -222,6 +226,7 @@ def test_a_cache_that_others_may_write_is_left_alone(house: House) -> None:
     assert house.kept == []
 
 
+@pytest.mark.long
 def test_a_relative_cache_folder_does_not_count(house: House, tmp_path: Path) -> None:
     house.start(XDG_CACHE_HOME="relative", **FORBIDDEN)
     assert list((tmp_path / ".cache").rglob("site/torch/part*.pyc"))

@@ -53,7 +53,8 @@ def outcome(pair, which, folder):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.long) if name in ("marked", "offset") else name for name in PAIRS]
+    "name",
+    [pytest.param(name, marks=pytest.mark.long) if name in ("marked", "offset", "scalar") else name for name in PAIRS],
 )
 def test_both_sides_give_the_truth_and_compile_as_often_as_claimed(name, for_each_length, tmp_path):
     pair, *compiles = PAIRS[name]

@@ -12,9 +12,22 @@ from aiperf.worker import arrays
 from aiperf.worker.audit import Auditor
 
 
+_COSTLY = {
+    "host.task": {"n": 32},
+    "storage.read": {"io": "direct"},
+    "dataset.decode": {"cache": "cold"},
+    "model.step": {"model": "conv:small"},
+    "llm.generate": {"kv": "paged"},
+}
+"""Family -> what tells its dearest pair, beside which a cheaper one keeps the contract."""
+
+
 def _marks(pair: Pair) -> list[pytest.MarkDecorator]:
-    """Inductor's own compiler takes as long as all the other pairs."""
-    return [pytest.mark.long] if "compile" in pair.after else []
+    """Inductor's own compiler takes as long as all the other pairs; of most families one pair of each kind is enough."""
+    said = {**pair.shared, **pair.after}
+    costly = _COSTLY.get(pair.workload, {}).items()
+    cold_files = (said.get("layout"), said.get("cache")) == ("shards", "cold")
+    return [pytest.mark.long] if "compile" in pair.after or cold_files or (costly and costly <= said.items()) else []
 
 
 @pytest.fixture(scope="module", params=[pytest.param(pair, marks=_marks(pair)) for pair in PAIRS], ids=str)

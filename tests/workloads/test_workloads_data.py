@@ -48,10 +48,18 @@ def _features(folder, seed=7, **params):
         ({"source": "synthetic", "num_workers": 1}, {"source": "memory"}),
         ({"log": "per_row"}, {"log": "none"}),
         ({"heavy_every": 2, "heavy": 3}, {}),
-        ({"num_workers": 1, "persistent": False, "epochs": 2}, {"epochs": 2, "num_workers": 1}),
+        pytest.param(
+            {"num_workers": 1, "persistent": False, "epochs": 2},
+            {"epochs": 2, "num_workers": 1},
+            marks=pytest.mark.long,
+        ),
         ({"transform": "normalise"}, {"transform": "normalise", "transform_at": "batch"}),
         ({"products": 1}, {}),
-        ({"num_workers": 2, "main_cpus": "one"}, {"num_workers": 2, "main_cpus": "one", "worker_cpus": "node"}),
+        pytest.param(
+            {"num_workers": 2, "main_cpus": "one"},
+            {"num_workers": 2, "main_cpus": "one", "worker_cpus": "node"},
+            marks=pytest.mark.long,
+        ),
         ({"num_workers": 2, "main_cpus": "one"}, {}),
         ({"transform": "python", "num_workers": 1, "worker_kind": "thread"}, {"transform": "python"}),
     ],
@@ -170,7 +178,7 @@ def test_parameters_that_contradict_each_other_are_refused(tmp_path, params, mes
         _side(tmp_path, **params)
 
 
-@pytest.mark.parametrize("persistent", [True, False])
+@pytest.mark.parametrize("persistent", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_workers_inherit_the_consumers_cpu_or_take_those_of_its_node_and_tell(tmp_path, monkeypatch, persistent):
     before = os.sched_getaffinity(0)
     first, near = min(before), sorted(before)[:2]

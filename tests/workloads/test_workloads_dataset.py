@@ -70,7 +70,7 @@ def test_label_maps_are_long_runs_of_few_classes_and_shrink_to_a_fraction(tmp_pa
     assert _decode(tmp_path, content="labels", codec="lz4").facts["decoded_to_stored"] > 4
 
 
-@pytest.mark.parametrize("size", [1 << 12, 1 << 16, 1 << 20])
+@pytest.mark.parametrize("size", [1 << 12, 1 << 16, pytest.param(1 << 20, marks=pytest.mark.long)])
 def test_text_of_any_length_is_full_of_words_and_another_one_for_another_seed(size):
     one, other = (codecs.text(size, seed=seed).tobytes() for seed in (1, 2))
     assert len(one) == size
@@ -109,7 +109,10 @@ def test_the_other_thread_decodes_and_its_errors_are_the_steps(tmp_path, monkeyp
     finish(here, there)
 
 
-@pytest.mark.parametrize("params", [{}, {"codec": "lz4"}, {"codec": "lz4", "decode_in": "other_thread"}])
+@pytest.mark.parametrize(
+    "params",
+    [{}, pytest.param({"codec": "lz4"}, marks=pytest.mark.long), {"codec": "lz4", "decode_in": "other_thread"}],
+)
 def test_a_file_that_has_become_shorter_fails_the_step(tmp_path, params):
     side = _decode(tmp_path, **params)
     file = next(tmp_path.glob("*/samples.bin"))

@@ -58,12 +58,12 @@ def run(folder: Path, *, source: str, body: str, n: int, items: int, defines: tu
 @pytest.mark.parametrize(
     ("n", "items", "defines"),
     [
-        (4096, 8, ("LINEAR=1",)),
+        pytest.param(4096, 8, ("LINEAR=1",), marks=pytest.mark.long),
         pytest.param(4096, 8, ("STRIDE=2",), marks=pytest.mark.long),
         pytest.param(4096, 8, ("STRIDE=32",), marks=pytest.mark.long),
-        (4096, 8, ("STRIDE=33",)),
+        pytest.param(4096, 8, ("STRIDE=33",), marks=pytest.mark.long),
         (1000, 3, ("STRIDE=33",)),
-        (4096, 8, ("RANDOM",)),
+        pytest.param(4096, 8, ("RANDOM",), marks=pytest.mark.long),
         pytest.param(8192, 1, ("RANDOM",), marks=pytest.mark.long),
         (4096, 8, ("RANDOM", "LINEAR=1")),
     ],
@@ -92,7 +92,9 @@ def test_random_order_gives_the_loads_of_a_warp_a_sector_each(tmp_path: Path) ->
     assert np.mean(used) > 30
 
 
-@pytest.mark.parametrize(("entry", "scale", "expected"), [("add", "3.0f", 1.0), ("triad", "2.5f", 2.5)])
+@pytest.mark.parametrize(
+    ("entry", "scale", "expected"), [pytest.param("add", "3.0f", 1.0, marks=pytest.mark.long), ("triad", "2.5f", 2.5)]
+)
 def test_elementwise_kernels_compute_what_their_reference_says(
     tmp_path: Path, entry: str, scale: str, expected: float
 ) -> None:

@@ -25,7 +25,7 @@ def _side(**params):
     return llm.generate(Context(seed=3), **{**_SMALL, **params})
 
 
-@pytest.mark.parametrize("ahead", [1, 4, 10])
+@pytest.mark.parametrize("ahead", [1, *(pytest.param(ahead, marks=pytest.mark.long) for ahead in (4, 10))])
 def test_a_conversion_beside_the_tokens_before_leaves_the_logits_of_one_at_once(ahead):
     at_once, beside = _side(**_ONCE), _side(**_ONCE, requantise_ahead=ahead)
     exact = _side(feed="forced")

@@ -33,7 +33,7 @@ def test_a_product_agrees_with_float64_whatever_its_blocks(folder, n, defines):
     assert made.work.flops == 2 * n**3
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (2, 3))])
 @pytest.mark.parametrize("choose", ["first", "searched"])
 def test_a_kernel_that_forgets_edges_is_never_chosen_though_the_timed_size_has_none(folder, choose, seed):
     params = {"n": 64, "candidates": {"EDGES": [0, 1], "ROWS": [2, 4]}, "choose": choose}

@@ -129,11 +129,11 @@ def test_a_compiled_model_is_cut_into_a_graph_for_each_bucket_and_yields_the_sam
 def test_the_buckets_that_ddp_made_are_counted_from_its_third_step_on(cap, buckets):
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
-        # Six layers of a little more than 4 MiB.
-        module = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024) for _ in range(6)))
-        wrapped = torch.nn.parallel.DistributedDataParallel(module, bucket_cap_mb=cap)
+        # Six layers of a little more than 1 MiB, a quarter of what the caps are written for.
+        module = torch.nn.Sequential(*(torch.nn.Linear(512, 512) for _ in range(6)))
+        wrapped = torch.nn.parallel.DistributedDataParallel(module, bucket_cap_mb=cap / 4)
         for _ in range(3):
-            wrapped(torch.ones(1, 1024)).sum().backward()
+            wrapped(torch.ones(1, 512)).sum().backward()
         assert exchange.ddp_buckets(wrapped) == {"ddp_buckets": buckets}
         assert exchange.ddp_buckets(module) == {}
     finally:

@@ -175,15 +175,26 @@ def test_audits_meet_requests_of_their_own_that_are_equal_on_both_sides(tmp_path
     [
         (("--fault", "never_ready"), {"ready_limit": 2.0}, "was not ready within 2 s (/health: "),
         (("--exit", "4"), {}, "the server ended by itself with exit status 4"),
-        (("--fault", "die", "--after", "16"), {}, "the server ended by itself with exit status 3"),
-        (
+        pytest.param(
+            ("--fault", "die", "--after", "16"),
+            {},
+            "the server ended by itself with exit status 3",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
             ("--fault", "500", "--after", "16"),
             {},
             "of 6 requests failed; the first one: status 500: the engine gave up",
+            marks=pytest.mark.long,
         ),
         (("--fault", "hang", "--after", "16"), {"timeout": 0.5}, "no whole answer within 0.5 s"),
         (("--fault", "garbage", "--after", "16"), {}, "the answer is not a stream of the OpenAI protocol"),
-        (("--fault", "close_early", "--after", "16"), {}, "the stream ended after 2 tokens without a finish"),
+        pytest.param(
+            ("--fault", "close_early", "--after", "16"),
+            {},
+            "the stream ended after 2 tokens without a finish",
+            marks=pytest.mark.long,
+        ),
         (("--model", "large"), {"model": "small"}, "status 404: The model small does not exist."),
     ],
 )
@@ -211,7 +222,11 @@ def _servers() -> list[str]:
 
 @pytest.mark.parametrize(
     ("params", "least"),
-    [({"warmup": 5}, 6), ({"warmup": 3, "concurrency": 4}, 4), ({"warmup": 5, "concurrency": 9}, 6)],
+    [
+        ({"warmup": 5}, 6),
+        ({"warmup": 3, "concurrency": 4}, 4),
+        pytest.param({"warmup": 5, "concurrency": 9}, 6, marks=pytest.mark.long),
+    ],
 )
 def test_a_warm_up_of_fewer_requests_than_can_be_under_way_is_refused_before_the_server_starts(
     tmp_path: Path, params: dict[str, int], least: int

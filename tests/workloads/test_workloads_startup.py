@@ -77,6 +77,7 @@ def test_every_serving_process_has_ended_before_the_next_one_is_timed(tmp_path):
         made.close()
 
 
+@pytest.mark.long
 def test_a_serving_process_that_does_not_end_is_killed(tmp_path, monkeypatch):
     monkeypatch.setattr(startup, "_END_S", 0.2)
     made = startup.request(Context(seed=3, scratch=tmp_path), process="new", **_SMALL)
@@ -199,7 +200,12 @@ def as_in_a_new_process():
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="Inductor needs a C++ compiler")
 @pytest.mark.parametrize(
-    ("kind", "hit"), [pytest.param("cold", False, marks=pytest.mark.long), ("cache_dir", True), ("mega_cache", True)]
+    ("kind", "hit"),
+    [
+        pytest.param("cold", False, marks=pytest.mark.long),
+        pytest.param("cache_dir", True, marks=pytest.mark.long),
+        ("mega_cache", True),
+    ],
 )
 def test_what_set_up_kept_is_found_again_by_a_process_that_compiles_and_nothing_else_is(
     kind, hit, as_in_a_new_process, tmp_path, monkeypatch

@@ -1,0 +1,31 @@
+"""The state of the host, which every run reads before its first pair, is read once for all tests of a process.
+
+What must not live here: what a test expects of a finding. A test that does patches the reading itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from aiperf.host import health
+from aiperf.host.health import HealthReading
+
+
+@contextmanager
+def health_is_read_once() -> Iterator[None]:
+    """A third of what a run of scripted pairs takes is this reading, and no test changes what it finds."""
+    read, kept = health.read_health, dict[Any, HealthReading]()
+
+    def remembered(ids: Collection[str], **how: Any) -> HealthReading:
+        asked = (frozenset(ids), *sorted((name, repr(value)) for name, value in how.items() if name != "data"))
+        if asked not in kept:
+            kept[asked] = read(ids, **how)
+        return kept[asked]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(health, "read_health", remembered)
+        yield
