@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from aiperf.host import health
+from aiperf.host.facts import HostFacts
 from aiperf.host.health import HealthReading
+from aiperf.host.probes.reader import Phase
 
 
 @contextmanager
@@ -20,10 +23,10 @@ def health_is_read_once() -> Iterator[None]:
     """A third of what a run of scripted pairs takes is this reading, and no test changes what it finds."""
     read, kept = health.read_health, dict[Any, HealthReading]()
 
-    def remembered(ids: Collection[str], **how: Any) -> HealthReading:
-        asked = (frozenset(ids), *sorted((name, repr(value)) for name, value in how.items() if name != "data"))
+    def remembered(ids: Collection[str], *, host: HostFacts, phase: Phase = "start", data: Path) -> HealthReading:
+        asked = (frozenset(ids), host.hostname, host.cpus, host.gpus, phase)  # its free memory differs at each look
         if asked not in kept:
-            kept[asked] = read(ids, **how)
+            kept[asked] = read(ids, host=host, phase=phase, data=data)
         return kept[asked]
 
     with pytest.MonkeyPatch.context() as patch:

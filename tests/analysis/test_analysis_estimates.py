@@ -68,7 +68,7 @@ def test_the_interval_of_a_change_covers_as_it_says_when_the_noise_between_sessi
     assert false_rate(tau, told=tau) == pytest.approx(0.05, abs=0.012)
 
 
-@pytest.mark.parametrize(("tau", "rate"), [(0.003, 0.17), (0.006, 0.38)])
+@pytest.mark.parametrize(("tau", "rate"), [pytest.param(0.003, 0.17, marks=pytest.mark.long), (0.006, 0.38)])
 def test_a_change_that_leaves_out_the_noise_between_sessions_is_wrong_as_often_as_the_method_page_says(tau, rate):
     assert false_rate(tau, told=0.0) == pytest.approx(rate, abs=0.03)
 
@@ -113,7 +113,7 @@ def test_an_expectation_is_a_prediction_interval_of_one_more_session():
     assert (math.log(found.low), math.log(found.high)) == pytest.approx((0.02 - mean - half, 0.02 - mean + half))
 
 
-@pytest.mark.parametrize("count", [5, 12])
+@pytest.mark.parametrize("count", [5, pytest.param(12, marks=pytest.mark.long)])
 def test_an_expectation_flags_equal_sessions_as_often_as_it_says(count):
     rng = np.random.default_rng(2)
     sims = 4000

@@ -82,7 +82,7 @@ def test_too_few_readings_say_nothing(few: dict[str, int]) -> None:
     assert found(after=(1e-3, 1e-4), **few) is None
 
 
-@pytest.mark.parametrize("noise", [0.02, 0.1, 0.3])
+@pytest.mark.parametrize("noise", [0.02, *(pytest.param(noise, marks=pytest.mark.long) for noise in (0.1, 0.3))])
 def test_honest_sides_with_a_true_advantage_are_not_found(noise: float) -> None:
     flagged = [found(after=(8e-4, 8e-4), noise=noise, seed=seed, readings=4) for seed in range(1000)]
     assert sum(one is not None for one in flagged) <= 3

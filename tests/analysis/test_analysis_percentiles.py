@@ -28,7 +28,14 @@ def test_the_fewest_units_are_those_of_mlperfs_early_stopping():
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.5])
-@pytest.mark.parametrize(("share", "units"), [(P50, 60), (P90, 64), (P90, 400), (P99, 662), (P99, 2000)])
+@pytest.mark.parametrize(
+    ("share", "units"),
+    [
+        (P50, 60),
+        (P90, 64),
+        *(pytest.param(share, units, marks=pytest.mark.long) for share, units in ((P90, 400), (P99, 662), (P99, 2000))),
+    ],
+)
 def test_bounds_hold_the_true_percentile_whether_latencies_are_correlated_or_not(share, units, rho):
     rng, truth, held = np.random.default_rng(units), math.exp(norm.ppf(float(share))), 0
     for _ in range(300):

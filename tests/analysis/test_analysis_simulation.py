@@ -72,7 +72,7 @@ def test_the_stopping_table_of_the_method_page(mu, sd, heavy, covers, beyond, eq
     assert pairs.mean() == pytest.approx(mean_pairs, rel=0.05)
 
 
-@pytest.mark.parametrize("name", ["quick", "standard", "rigorous"])
+@pytest.mark.parametrize("name", ["quick", "standard", pytest.param("rigorous", marks=pytest.mark.long)])
 def test_some_look_excludes_no_difference_in_at_most_five_percent_of_equal_sides(name):
     precision, cases = load_precision(name), 100_000
     rng = np.random.default_rng(6)
@@ -96,7 +96,11 @@ def production(count, *, mu, sd, case=None, **model):
 
 @pytest.mark.parametrize(
     ("mu", "sd", "word", "expected", "mean_pairs"),
-    [(0.0, 0.01, "equivalent", 0.999, 7.6), (FIVE, 0.01, "improved", 1.0, 6.1), (-FIVE, 0.02, "regressed", 1.0, 8.5)],
+    [
+        pytest.param(0.0, 0.01, "equivalent", 0.999, 7.6, marks=pytest.mark.long),
+        (FIVE, 0.01, "improved", 1.0, 6.1),
+        pytest.param(-FIVE, 0.02, "regressed", 1.0, 8.5, marks=pytest.mark.long),
+    ],
 )
 def test_whole_sessions_through_the_real_path_agree_with_the_table(mu, sd, word, expected, mean_pairs):
     found = production(150, mu=mu, sd=sd)

@@ -87,7 +87,7 @@ def alarms(count, *, series=600, step=0.0, seed=0):
     return any_ / series, right / series
 
 
-@pytest.mark.parametrize("count", [8, 12, 30, 60])
+@pytest.mark.parametrize("count", [8, 12, *(pytest.param(count, marks=pytest.mark.long) for count in (30, 60))])
 def test_flat_noise_raises_a_false_alarm_in_at_most_five_of_a_hundred_series(count):
     assert alarms(count)[0] <= 0.05
 

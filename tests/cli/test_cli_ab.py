@@ -42,6 +42,7 @@ def test_equal_programs_are_compared_by_wall_user_and_system_time_and_memory(use
     assert len(record["pairs"]) == 3
 
 
+@pytest.mark.long
 def test_what_the_kernel_does_not_tell_of_small_and_idle_programs_is_said(user) -> None:
     done = user.types("ab", "sleep 0.02", "sleep 0.02", "--precision", "fast.yaml", "--json")
     assert not {row["metric"] for row in json.loads(done.out)["rows"]} & {"peak_memory"}
@@ -191,6 +192,7 @@ def test_a_shell_runs_the_lines_and_each_run_is_prepared(user) -> None:
     )
 
 
+@pytest.mark.long
 def test_programs_of_a_scenario_start_in_its_folder_and_are_prepared_there_before_each_run(user) -> None:
     own = "before: {command: rm made, prepare: echo x >> made}\nafter: {command: ./new.sh}\n"
     user.write("pairs/own.yaml", own)

@@ -138,7 +138,9 @@ def test_several_values_of_an_axis_are_kept_and_each_that_is_none_is_named(here,
     assert (wrong.code, "or --only size=1MiB,16MiB" in wrong.err) == (2, True)
 
 
-@pytest.mark.parametrize("results", ["/proc/nowhere", "tiny.yaml", "tiny.yaml/deeper"])
+@pytest.mark.parametrize(
+    "results", ["/proc/nowhere", "tiny.yaml", pytest.param("tiny.yaml/deeper", marks=pytest.mark.long)]
+)
 def test_a_results_folder_that_cannot_be_written_is_told_before_anything_is_measured(here, user, results) -> None:
     done = here("run", "tiny.yaml", "--precision", "fast.yaml", "--results", results)
     assert done.code == 2

@@ -121,6 +121,7 @@ def test_an_interrupted_run_has_written_its_files_and_names_what_it_never_began(
     }  # fmt: skip
 
 
+@pytest.mark.long
 def test_two_programs_have_their_files_too(user) -> None:
     program = f"{sys.executable} -I -S -c pass"
     done = user.types("ab", program, program, "--name", "nothing", "--precision", "fast.yaml", *FILES)
@@ -303,6 +304,7 @@ def test_help_names_the_files(here) -> None:
         assert all(option in said for option in ("--junit", "--gitlab", "--metrics", "--dashboard"))
 
 
+@pytest.mark.long
 def test_the_files_load_nothing_heavy() -> None:
     code = (
         "import sys, aiperf.cli.ci; sys.exit(bool({'numpy', 'pandas', 'rich', 'jinja2', 'scipy'} & set(sys.modules)))"

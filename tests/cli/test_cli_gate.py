@@ -73,6 +73,7 @@ def test_a_change_that_multiplies_the_work_is_a_confirmed_regression(repo):
     assert git(repo, "worktree", "list").count("\n") == 0
 
 
+@pytest.mark.long
 def test_a_change_that_does_nothing_passes_and_says_so_last(repo):
     repo.write("loop.py", LOOP.format(turns=20_000) + "# nothing\n")
     done = gates(repo, "./loop.yaml", "--against", "main", precision="fast.yaml")

@@ -274,6 +274,7 @@ def test_a_run_goes_on_in_the_folder_that_it_was_begun_in_and_elsewhere_that_is_
         assert f"was started in {f'{user.folder}/' if cwd else ''}{place}, by: aiperf run ./tiny.yaml" in told.err
 
 
+@pytest.mark.long
 def test_programs_do_not_go_on_in_a_folder_where_their_names_may_mean_others(user, tmp_path_factory) -> None:
     argv = ("ab", "true", "true", "--precision", "fast.yaml", "-q")
     assert user.types(*argv).code == 0

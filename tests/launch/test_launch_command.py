@@ -481,7 +481,9 @@ def below(parent: int) -> list[psutil.Process]:
     return []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill -9"])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.long)], ids=["ctrl-c", "kill -9"]
+)
 def test_ending_aiperf_in_the_middle_of_a_pair_leaves_no_program(tmp_path: Path, number: int) -> None:
     argv = [sys.executable, "-c", INTERRUPTED, str(PROGRAMS / "hang.py")]
     env = {**os.environ, "TMPDIR": str(tmp_path)}

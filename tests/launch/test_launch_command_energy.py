@@ -295,6 +295,7 @@ def test_a_program_that_fails_in_its_windows_only_fails_the_pair(tmp_path: Path)
     assert (failure.kind, failure.message, failure.exit_status) == ("error", "exit status 3", 3)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("_quick")
 def test_cancelling_in_a_window_ends_the_program() -> None:
     cancel = threading.Event()

@@ -248,7 +248,7 @@ def test_both_sides_are_audited_with_the_planned_seeds(measured: Measured, monke
         (1, 0, {}, 0),
         (1, 2, {}, 2),
         (1, 2, {"isolation": "in_process"}, 0),
-        (1, 2, {"exclusive": True}, 0),
+        pytest.param(1, 2, {"exclusive": True}, 0, marks=pytest.mark.long),
     ],
 )
 def test_rounds_are_told_of_a_gpu_and_sides_there_rehearse_audits_beside_each_other_once_both_are_warm(

@@ -16,7 +16,7 @@ def cells(intervals: list[tuple[int, int]] | list[Interval]) -> set[int]:
     return {cell for start, end in intervals for cell in range(int(start), int(end))}
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(INTERVALS)
 def test_a_union_covers_the_same_cells_in_disjoint_sorted_intervals_that_do_not_touch(intervals: list[tuple[int, int]]):
     merged = union(intervals)
@@ -26,7 +26,7 @@ def test_a_union_covers_the_same_cells_in_disjoint_sorted_intervals_that_do_not_
     assert all(one[1] < other[0] for one, other in pairwise(merged))
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(INTERVALS, INTERVALS)
 def test_an_overlap_is_what_both_cover(one: list[tuple[int, int]], other: list[tuple[int, int]]):
     shared = overlap(union(one), union(other))
@@ -34,7 +34,7 @@ def test_an_overlap_is_what_both_cover(one: list[tuple[int, int]], other: list[t
     assert shared == overlap(union(other), union(one))
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(INTERVALS, st.integers(-1, 31))
 def test_a_point_lies_where_an_interval_holds_it_both_ends_included(intervals: list[tuple[int, int]], point: int):
     merged = union(intervals)
@@ -43,7 +43,7 @@ def test_a_point_lies_where_an_interval_holds_it_both_ends_included(intervals: l
     assert inside(point, merged) == bool(holding)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(INTERVALS, st.tuples(st.integers(-1, 31), st.integers(-1, 31)))
 def test_the_parts_of_an_interval_within_others_are_what_both_cover(
     intervals: list[tuple[int, int]], one: tuple[int, int]

@@ -33,7 +33,7 @@ SCENARIOS = st.fixed_dictionaries(
     {"title": st.just("t"), "why": st.just("w"), "workload": st.just("./bench.py:copy"), "before": VALUES},
     optional={k: VALUES for k in ScenarioFile.model_fields if k not in ("title", "why", "workload", "before")},
 )
-QUICK = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def loaded(path):

@@ -20,6 +20,11 @@ from tests.cheaters.table import BY_NAME, SHELF
 
 CHEATS = [entry for entry in SHELF if not entry.honest]
 FAST = [entry for entry in SHELF if entry.fast and not entry.is_program]
+AFTERWARDS = ("elsewhere-thread", "truth-second-output", "judged-within")
+"""Cheats of which rules of the worker are tested one by one; they and their twins run in make test-long."""
+LATE = {*AFTERWARDS, *(BY_NAME[name].twin for name in AFTERWARDS)} - {
+    e.twin for e in FAST if not e.honest and e.name not in AFTERWARDS
+}
 PROGRAMS = [entry for entry in SHELF if entry.fast and entry.is_program]
 
 
@@ -57,26 +62,44 @@ def test_the_sides_of_a_cheat_differ_and_those_of_programs_are_command_lines(tmp
             assert f"--cheat {entry.cheat['cheat']}" in (after if entry.cheater == "after" else before)
 
 
+def run_of(names: set[str], folder: Path) -> Ran:
+    return run_scenarios([write(entry, folder, None) for entry in FAST if entry.name in names], folder, apart=True)
+
+
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    folder = tmp_path_factory.mktemp("cheaters")
-    return run_scenarios([write(entry, folder, None) for entry in FAST], folder, apart=True)
+    return run_of({e.name for e in FAST} - LATE, tmp_path_factory.mktemp("cheaters"))
+
+
+@pytest.fixture(scope="module")
+def ran_late(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    return run_of(LATE, tmp_path_factory.mktemp("late"))
+
+
+@pytest.fixture
+def its_run(request: pytest.FixtureRequest, name: str) -> Ran:
+    return request.getfixturevalue("ran_late" if name in LATE else "ran")
 
 
 def judged(ran: Ran, name: str) -> Judged:
     return judge(BY_NAME[name], 0, ran.records.get(name))
 
 
-@pytest.mark.parametrize("name", [e.name for e in FAST if not e.honest])
-def test_the_cheat_that_stands_for_its_class_is_caught_or_told(ran: Ran, name: str) -> None:
-    found = judged(ran, name)
+def named(*, honest: bool) -> list[object]:
+    names = [e.name for e in FAST if e.honest == honest]
+    return [pytest.param(name, marks=pytest.mark.long) if name in LATE else name for name in names]
+
+
+@pytest.mark.parametrize("name", named(honest=False))
+def test_the_cheat_that_stands_for_its_class_is_caught_or_told(its_run: Ran, name: str) -> None:
+    found = judged(its_run, name)
     assert found.outcome in ("caught", "told")
     assert found.signs != ()
 
 
-@pytest.mark.parametrize("name", [e.name for e in FAST if e.honest])
-def test_an_honest_twin_is_measured_and_not_invalid(ran: Ran, name: str) -> None:
-    record = ran.records[name]
+@pytest.mark.parametrize("name", named(honest=True))
+def test_an_honest_twin_is_measured_and_not_invalid(its_run: Ran, name: str) -> None:
+    record = its_run.records[name]
     assert record.status == "measured"
     assert [r.verdict.sentence for r in record.results if r.verdict.word == "invalid"] == []
     assert all(check.passed for pair in record.pairs for check in pair.checks)

@@ -38,7 +38,7 @@ from aiperf.store.importers.keep import ImportOptions, import_files
 from aiperf.store.read import find_runs, open_run
 from aiperf.store.write import RunWriter, StoreError
 
-MANY = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+MANY = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),

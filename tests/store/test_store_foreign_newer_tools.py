@@ -128,7 +128,9 @@ def test_one_benchmark_of_jmh_in_two_modes_is_two_cases(tmp_path: Path) -> None:
     assert {"Sorts.max[mode=thrpt]", "Sorts.max[mode=sample]"} < ids
 
 
-@pytest.mark.parametrize("mode", ["thrpt", "avgt", "sample", "ss"])
+@pytest.mark.parametrize(
+    "mode", ["thrpt", "avgt", *(pytest.param(mode, marks=pytest.mark.long) for mode in ("sample", "ss"))]
+)
 def test_every_mode_of_jmh_gives_the_time_that_jmh_itself_states(mode: str, tmp_path: Path) -> None:
     """A file that JMH 1.25 wrote. Of a throughput the mean time is not quite the inverse of the mean rate."""
     entry = next(e for e in document("jmh_modes.json") if e["mode"] == mode)

@@ -79,8 +79,8 @@ def test_a_results_folder_that_may_not_be_read_is_a_mistake(tmp_path: Path, monk
     [
         ("copy", ["copy[size=1MiB]", "copy[size=2MiB]"]),
         ("copy[size=2MiB]", ["copy[size=2MiB]"]),
-        ("copy-wide", ["copy-wide"]),
-        ("cop", []),
+        pytest.param("copy-wide", ["copy-wide"], marks=pytest.mark.long),
+        pytest.param("cop", [], marks=pytest.mark.long),
         ("odd/name", ["odd/name[x=a b]"]),
     ],
 )

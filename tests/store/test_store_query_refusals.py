@@ -169,7 +169,7 @@ def test_any_sql_answers_or_is_a_mistake(results: Path, words: list[str]) -> Non
     [
         "SELECT length(repeat('x', 4000000000))",
         "SELECT list_sum(range(1000000000))",
-        "SELECT repeat('x', 10000000) FROM range(900)",
+        pytest.param("SELECT repeat('x', 10000000) FROM range(900)", marks=pytest.mark.long),
     ],
 )
 def test_a_query_that_takes_too_much_memory_is_refused(results, sql, monkeypatch) -> None:

@@ -63,7 +63,7 @@ def test_much_memory_of_the_host_is_looked_at_by_the_gpu_in_use_and_little_is_no
 
 @pytest.mark.parametrize("dtype", [np.float64, np.complex64, np.float32])
 @pytest.mark.parametrize("apart", [1, 2, 1000])
-@pytest.mark.parametrize("count", [4, 8])
+@pytest.mark.parametrize("count", [4, pytest.param(8, marks=pytest.mark.long)])
 @pytest.mark.usefixtures("_looked_at_by")
 def test_the_signs_of_a_few_elements_at_equal_distances_are_seen(dtype, apart, count):
     draw = np.random.default_rng(11)

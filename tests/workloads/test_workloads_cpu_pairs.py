@@ -11,7 +11,6 @@ from aiperf.protocol.measuring import Check
 from aiperf.worker import arrays
 from aiperf.worker.audit import Auditor
 
-
 _COSTLY = {
     "host.task": {"n": 32},
     "storage.read": {"io": "direct"},
@@ -23,7 +22,7 @@ _COSTLY = {
 
 
 def _marks(pair: Pair) -> list[pytest.MarkDecorator]:
-    """Inductor's own compiler takes as long as all the other pairs; of most families one pair of each kind is enough."""
+    """Inductor's own compiler takes as long as all the other pairs; of most families one pair is enough."""
     said = {**pair.shared, **pair.after}
     costly = _COSTLY.get(pair.workload, {}).items()
     cold_files = (said.get("layout"), said.get("cache")) == ("shards", "cold")

@@ -45,7 +45,7 @@ def built(monkeypatch):
 
 
 _ALONE: dict[tuple[int, ...], list[int]] = {}
-"""Prompt, and how many tokens were asked for -> the answer: every side has the same weights, and most the same prompts."""
+"""Prompt, and how many tokens were asked for -> the answer: all sides have the same weights, and most these prompts."""
 
 
 def alone(side: sides.EngineSide) -> list[list[int]]:

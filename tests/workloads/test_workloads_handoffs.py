@@ -79,7 +79,9 @@ def words(seed: int = 1) -> np.ndarray:
     return np.random.default_rng(seed).integers(-(2**31), 2**31, WORDS).astype(np.int32)
 
 
-@pytest.mark.parametrize(("blocks", "launches"), [pytest.param(1, 1, marks=pytest.mark.long), (3, 1), (1, 2)])
+@pytest.mark.parametrize(
+    ("blocks", "launches"), [*(pytest.param(blocks, 1, marks=pytest.mark.long) for blocks in (1, 3)), (1, 2)]
+)
 def test_every_payload_arrives_whole_and_in_order_from_launch_to_launch(
     kernels: Any, blocks: int, launches: int
 ) -> None:

@@ -81,6 +81,7 @@ def test_a_side_without_a_cache_reports_no_memory_of_one():
     assert _side(kv="none").values is None
 
 
+@pytest.mark.long
 def test_newest_tokens_kept_as_computed_bring_few_bits_nearer_and_one_scale_a_head_takes_less():
     shared = {"feed": "forced", "new_tokens": 64}
     exact = audit(_side(**shared), seed=11)

@@ -17,6 +17,12 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 _SHAPE = Shape(layers=4, width=64, heads=4, kv_heads=4, inner=96, vocab=256)
 
 
+@pytest.fixture(autouse=True)
+def _a_short_search(monkeypatch):
+    """Each round decodes the whole text, and half of them come as near as these tests ask."""
+    monkeypatch.setattr(speculation, "_ROUNDS", 7)
+
+
 def test_each_row_sees_its_own_branch():
     parents = trees.comb(4)
     sees, depth = trees.branches(parents, "cpu")
@@ -36,7 +42,7 @@ def test_each_row_sees_its_own_branch():
 )
 @torch.inference_mode()
 def test_a_tree_chooses_what_greedy_decoding_chooses_and_its_second_choices_are_worth_passes(nodes, acceptance):
-    model, count = draw(_SHAPE, seed=1, max_tokens=160), 96
+    model, count = draw(_SHAPE, seed=1, max_tokens=160), 64
     prompt = torch.randint(_SHAPE.vocab, (1, 21), generator=torch.Generator().manual_seed(5))
     room = caches.Room(4, 1, 4, 16, 160)
     both, draft = (caches.Contiguous(room), caches.Contiguous(room)), model.first_layers(1)

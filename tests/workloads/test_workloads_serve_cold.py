@@ -51,6 +51,7 @@ def test_where_a_cache_does_not_show_it_is_said_that_nobody_can_know(tmp_path: P
     assert "is unknown: the server does not count what it had in it, and to the first token" in found["cache_unknown"]
 
 
+@pytest.mark.long
 def test_a_server_that_refuses_to_be_asked_for_its_counts_is_not_asked(tmp_path: Path) -> None:
     with loaded(tmp_path, "--strict") as workload:
         play(workload)

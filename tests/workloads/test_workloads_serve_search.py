@@ -42,6 +42,7 @@ def sitting(draw: random.Random, *, pairs: int = 6, turns: int = 12, requests: i
     return math.exp(fmean(found) - half), math.exp(fmean(found) + half)
 
 
+@pytest.mark.long
 def test_the_interval_of_a_sitting_holds_the_known_knee_in_36_of_40() -> None:
     draw = random.Random(7)
     sittings = [sitting(draw) for _ in range(40)]
