@@ -1,11 +1,11 @@
 """The state of the host, which every run reads before its first pair, is read once for all tests of a process.
 
-What must not live here: what a test expects of a finding. A test that does patches the reading itself.
+What must not live here: what a test expects of a finding. A test that changes what is found reads anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,8 @@ from aiperf.host.probes.reader import Phase
 
 
 @contextmanager
-def health_is_read_once() -> Iterator[None]:
-    """A third of what a run of scripted pairs takes is this reading, and no test changes what it finds."""
+def health_is_read_once() -> Iterator[Callable[..., HealthReading]]:
+    """A third of what a run of scripted pairs takes is this reading; gives the one that looks anew."""
     read, kept = health.read_health, dict[Any, HealthReading]()
 
     def remembered(ids: Collection[str], *, host: HostFacts, phase: Phase = "start", data: Path) -> HealthReading:
@@ -31,4 +31,4 @@ def health_is_read_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(health, "read_health", remembered)
-        yield
+        yield read

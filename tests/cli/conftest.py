@@ -15,6 +15,8 @@ from cli_user import SCENARIO, Typed, User, processes_with
 from host_once import health_is_read_once
 
 from aiperf.cli.main import entry
+from aiperf.host import health
+from aiperf.host.health import HealthReading
 from aiperf.host.placement import place
 from aiperf.host.probes.reader import HostReader
 from aiperf.paths import scenario_folder
@@ -104,6 +106,12 @@ def marked(user: User) -> Iterator[User]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _the_host_is_looked_at_once() -> Iterator[None]:
-    with health_is_read_once():
-        yield
+def _the_host_is_looked_at_once() -> Iterator[Callable[..., HealthReading]]:
+    with health_is_read_once() as read:
+        yield read
+
+
+@pytest.fixture
+def host_read_anew(_the_host_is_looked_at_once: Callable[..., HealthReading], monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a test that leaves something for the next run to find."""
+    monkeypatch.setattr(health, "read_health", _the_host_is_looked_at_once)

@@ -138,6 +138,7 @@ def test_without_a_signal_everything_is_as_it_was_and_what_the_caller_ignores_st
     assert [signal.getsignal(number) for number in handlers] == before
 
 
+@pytest.mark.usefixtures("host_read_anew")
 def test_a_worker_of_an_earlier_run_is_reported_as_a_finding(marked) -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
