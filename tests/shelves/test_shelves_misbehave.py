@@ -40,7 +40,7 @@ LAST_WORDS = {
     "no-workload.yaml": "NotAWorkload",
 }
 """What the tail of stderr must end with, where the side had anything to say."""
-_SHORT = 0.3
+_SHORT = 1.0
 
 
 def stem(entry) -> str:
