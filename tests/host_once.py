@@ -20,7 +20,7 @@ from aiperf.host.probes.reader import Phase
 
 @contextmanager
 def health_is_read_once() -> Iterator[Callable[..., HealthReading]]:
-    """A third of what a run of scripted pairs takes is this reading; gives the one that looks anew."""
+    """This reading is a third of a scripted run's time. Yields the function that reads the host anew."""
     read, kept = health.read_health, dict[Any, HealthReading]()
 
     def remembered(ids: Collection[str], *, host: HostFacts, phase: Phase = "start", data: Path) -> HealthReading:

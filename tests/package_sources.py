@@ -18,12 +18,15 @@ PACKAGE = Path(__file__).resolve().parent.parent / "aiperf"
 def sources() -> tuple[tuple[str, str, ast.Module], ...]:
     """(path below the package, text, parsed text) of every module."""
     found = [(path, path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))]
+    looked = gc.isenabled()
+    gc.collect()  # what is garbage now would be kept by the freeze below
     gc.disable()  # all that is made here stays, and looking for garbage in it takes longer than parsing
     try:
         return tuple((path.relative_to(PACKAGE).as_posix(), text, ast.parse(text)) for path, text in found)
     finally:
         gc.freeze()
-        gc.enable()
+        if looked:
+            gc.enable()
 
 
 def statements(tree: ast.AST) -> Iterator[ast.AST]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -83,11 +84,14 @@ def added(records: Sequence[CaseRecord]) -> list[float]:
     return [r.harness_seconds / r.seconds for r in records]
 
 
+_SM_CLOCK = re.compile(r"(gpu\d+_)?sm_clock_mhz")
+
+
 def _clocked(records: Sequence[CaseRecord]) -> Number:
-    pairs = [p for r in measured(records, gpus=True) for p in r.pairs]
-    # With several GPUs the number of each stands before the name.
-    names = [{name for seen in p.telemetry.values() for name in seen} for p in pairs]
-    return share(sum(any(name.endswith("sm_clock_mhz") for name in seen) for seen in names), len(pairs))
+    """With several GPUs the number of each stands before the name, and every one must have been read."""
+    pairs = [(r.case.needs.gpus, p) for r in measured(records, gpus=True) for p in r.pairs]
+    read = [{name for seen in p.telemetry.values() for name in seen if _SM_CLOCK.fullmatch(name)} for _, p in pairs]
+    return share(sum(len(names) >= gpus for (gpus, _), names in zip(pairs, read, strict=True)), len(pairs))
 
 
 def _told(records: Sequence[CaseRecord], kind: str) -> Number:

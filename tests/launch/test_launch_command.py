@@ -33,7 +33,7 @@ PROGRAMS = Path(__file__).parents[1] / "programs"
 CPU = (max(os.sched_getaffinity(0)),)
 QUICK = Settings(precision=Precision(side_seconds=0.2), limits=Limits(command=20))
 BRIEF = replace(QUICK, precision=Precision(side_seconds=0.02))
-"""For pairs of which one run of a side says it all."""
+"""For pairs in which one run of each side is enough."""
 QUEUED = CommandPlan(False, "a test", 2, False, ())
 SLICED = CommandPlan(True, "a test", 2, False, ())
 QUIET = Trial("after", wall_s=0.5, user_s=0.49, system_s=0.01, queued_s=0.0, io_bytes=0, gpu=False, peak_bytes=1 << 20)
@@ -307,9 +307,10 @@ def test_what_one_run_has_written_does_not_count_for_another(tmp_path: Path, che
 def test_each_run_begins_without_the_file(tmp_path: Path, text: str) -> None:
     writes = (sys.executable, "-S", "-c", text, str(tmp_path / "out"))
     asked = replace(case(writes, writes), check=Check("none", files=(str(tmp_path / "out"),)))
-    pair = measure(asked, None, settings=BRIEF)
+    pair = measure(asked, None, settings=QUICK)
     assert isinstance(pair, Pair)
     assert pair.checks[0].passed
+    assert min(run.usage["iterations"] for run in pair.runs) >= 2
 
 
 @pytest.mark.parametrize("plan", [None, QUEUED], ids=["before the first pair", "between two pairs"])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from host_once import health_is_read_once
 
+from aiperf.host import health
+from aiperf.host.health import HealthReading
 from aiperf.host.placement import place
 from aiperf.host.probes.reader import HostReader
 from aiperf.recipes import cpu_choice
@@ -30,6 +32,12 @@ def _in_no_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _the_host_is_looked_at_once() -> Iterator[None]:
-    with health_is_read_once():
-        yield
+def _the_host_is_looked_at_once() -> Iterator[Callable[..., HealthReading]]:
+    with health_is_read_once() as read:
+        yield read
+
+
+@pytest.fixture
+def host_read_anew(_the_host_is_looked_at_once: Callable[..., HealthReading], monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a test that changes what is found."""
+    monkeypatch.setattr(health, "read_health", _the_host_is_looked_at_once)

@@ -448,6 +448,7 @@ def test_a_load_of_the_start_refuses_no_case_whose_turn_comes_when_it_is_gone(ru
     assert [(r.status, r.findings) for r in done.cases] == [("measured", ())]
 
 
+@pytest.mark.usefixtures("host_read_anew")
 def test_a_run_records_the_variables_that_can_change_a_measurement_and_no_secret(run, monkeypatch, tmp_path) -> None:
     planted = "tok-3f9a-planted"
     for name in ("HF_TOKEN", "TORCH_HUB_TOKEN", "SLURM_JWT", "NCCL_API_KEY", "WANDB_API_KEY"):

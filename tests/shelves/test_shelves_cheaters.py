@@ -21,7 +21,7 @@ from tests.cheaters.table import BY_NAME, SHELF
 CHEATS = [entry for entry in SHELF if not entry.honest]
 FAST = [entry for entry in SHELF if entry.fast and not entry.is_program]
 AFTERWARDS = ("truth-second-output", "judged-within")
-"""Cheats of which rules of the worker are tested one by one; they and their twins run in make test-long."""
+"""Cheats whose rules tests/worker holds one by one; they and their twins run in make test-long."""
 LATE = {*AFTERWARDS, *(BY_NAME[name].twin for name in AFTERWARDS)} - {
     e.twin for e in FAST if not e.honest and e.name not in AFTERWARDS
 }

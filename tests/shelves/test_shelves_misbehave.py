@@ -48,7 +48,7 @@ def stem(entry) -> str:
 
 
 def _hanging(entry):
-    """One phase of work and one in which nobody waits for results stand for all: a limit is a limit."""
+    """One phase of work and one in which nobody waits for results; the others run in make test-long."""
     marks = [] if stem(entry) in ("hangs-in-step", "hangs-in-close") else [pytest.mark.long]
     return pytest.param(entry, id=stem(entry), marks=marks)
 

@@ -80,7 +80,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def results(written: Path, tmp_path: Path) -> Path:
-    """Runs of a test's own, copied, because writing them takes as long as most tests."""
+    """A copy of the runs for each test, because writing them takes as long as most tests do."""
     return shutil.copytree(written, tmp_path / "results", symlinks=True)
 
 

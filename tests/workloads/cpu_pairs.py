@@ -90,6 +90,7 @@ PAIRS = [
     Pair("model.step", {}, {"deterministic": True}, {"model": "conv:small", "batch": 2, "seq": 8}, 1e-4, 1e-6),
     Pair("model.graphs", {"pool": "none"}, {"pool": "none"}, {"sizes": [1, 2], "seq": 6}),
     Pair("model.halves", {}, {"streams": 1}, {"batches": 2, "seq": 6}),
+    Pair("model.replaced", {}, {}, {"batch": 2, "seq": 6}),
     Pair("model.decode", {}, {"capture": "none"}, {"batch": 2, "lengths": [5, 9]}),
     Pair("tensor.op", {"impl": "numpy"}, {"impl": "torch"}, {"op": "byte_tokenise", "n": 500, "copied": True}),
     Pair("model.step", {}, {"compile": "default"}, {"model": "mlp:small", "batch": 4}, 1e-3, 1e-5),

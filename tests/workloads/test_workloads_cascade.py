@@ -48,7 +48,6 @@ def test_about_the_share_that_was_asked_for_is_answered_by_the_small_model(share
     assert share == 0.0 or not np.array_equal(found[0]["tokens"], found[1]["tokens"])
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("share", [pytest.param(0.3, marks=pytest.mark.long), 0.6])
 def test_over_other_prompts_that_share_is_kept_nearly(share: float) -> None:
     after = side("cascade", share, new_tokens=1)

@@ -21,7 +21,7 @@ _ROOM = _PROMPT + _NEW + 8
 
 @pytest.fixture(autouse=True)
 def _a_short_search(monkeypatch):
-    """Each round decodes the whole text, and half of them come as near as these tests ask."""
+    """Seven rounds come as near as these tests ask; each decodes the whole text."""
     monkeypatch.setattr(speculation, "_ROUNDS", 7)
 
 

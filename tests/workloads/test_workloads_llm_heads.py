@@ -19,7 +19,7 @@ _SHARED = {"prompt_tokens": 12, "new_tokens": 32, "acceptance": 0.7, "draft_from
 
 @pytest.fixture(autouse=True)
 def _a_short_search(monkeypatch):
-    """Each round decodes the whole text, and half of them come as near as these tests ask."""
+    """Seven rounds come as near as these tests ask; each decodes the whole text."""
     monkeypatch.setattr(speculation, "_ROUNDS", 7)
 
 

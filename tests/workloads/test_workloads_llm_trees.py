@@ -19,7 +19,7 @@ _SHAPE = Shape(layers=4, width=64, heads=4, kv_heads=4, inner=96, vocab=256)
 
 @pytest.fixture(autouse=True)
 def _a_short_search(monkeypatch):
-    """Each round decodes the whole text, and half of them come as near as these tests ask."""
+    """Seven rounds come as near as these tests ask; each decodes the whole text."""
     monkeypatch.setattr(speculation, "_ROUNDS", 7)
 
 

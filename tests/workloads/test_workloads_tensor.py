@@ -150,6 +150,16 @@ def test_the_angles_keep_clear_of_the_zeros_of_the_sine(tmp_path: Any) -> None:
     assert 0.04 < float(x.min()) < float(x.max()) < 3.06
 
 
+@pytest.mark.parametrize(
+    ("op", "impl", "calls"),
+    [("add", "torch", 1), ("copy", "torch", 1), ("where", "torch", 2), ("where", "python_loop", 8)],
+)
+def test_the_calls_of_a_step_are_counted_as_they_are_made(op: str, impl: str, calls: int, tmp_path: Any) -> None:
+    workload = set_up(Pair("tensor.op", {}, {"impl": impl}, {"op": op, "n": 8}), "after", tmp_path)
+    assert workload.counters is not None
+    assert workload.counters()["calls_per_step"] == calls
+
+
 @pytest.mark.parametrize("tensors", [1, 8, 250])
 def test_many_calls_give_the_bits_of_one(tensors: int, tmp_path: Any) -> None:
     pair = Pair("tensor.op", {"impl": "per_tensor"}, {}, {"op": "scale_add", "n": 1000, "tensors": tensors})
