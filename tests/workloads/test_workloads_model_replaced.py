@@ -107,6 +107,22 @@ def test_a_method_that_fails_leaves_the_model_as_it_was():
     assert torch.equal(replaced.answer(module, tokens), old)
 
 
+def test_a_refused_method_leaves_the_one_that_took_its_place_before():
+    module, tokens = _model()
+    assert replaced.exchange(module, _plain, tokens, within=1e-4) == 2
+    held = [block._attention for block in module.blocks]
+    with pytest.raises(RuntimeError, match="moves the answer by"):
+        replaced.exchange(module, WRONG["left_out"], tokens, within=1e-4)
+    assert [block._attention for block in module.blocks] == held
+
+
+def test_a_kernel_that_does_not_run_is_a_reason_to_skip_the_side(monkeypatch, tmp_path):
+    context = Context(seed=3, device="cpu", scratch=tmp_path)
+    monkeypatch.setattr(type(context), "on_gpu", True)
+    with pytest.raises(SkipSide, match="CUDNN_ATTENTION does not run here"):
+        replaced.replaced(context, attention="cudnn", dtype="bfloat16")
+
+
 def test_closing_a_side_gives_its_blocks_the_method_of_their_class(tmp_path):
     module, tokens = _model()
     assert replaced.exchange(module, _plain, tokens, within=1e-4) == 2

@@ -6,6 +6,7 @@ What must not live here: the models, attention by itself (attention/), timing of
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter
 from types import FunctionType, MethodType
 from typing import Any, Literal
@@ -17,12 +18,18 @@ from aiperf.workloads.contract import Context, SkipSide, Work, Workload
 from aiperf.workloads.shared import agreement, models
 from aiperf.workloads.shared.compiler_counts import compiler_counts
 from aiperf.workloads.shared.seeded import gemm_peak
+from aiperf.workloads.shared.tried import attempt
 
 CLOSE = {"float32": 1e-4, "bfloat16": 0.04}
 """How far the answer after an exchange may be from the one before, over its length."""
 _SHARP = 3.0
-"""What drawn queries and keys are multiplied by: with scores a third of a unit apart every key weighs about the same,
-and an attention that sees the wrong ones would give nearly the right answer."""
+"""What drawn queries and keys are multiplied by: with scores as drawn, a third of a unit apart, every key weighs about
+the same, and an attention that sees the wrong ones would give nearly the right answer."""
+_KERNELS = {
+    "flash": (SDPBackend.FLASH_ATTENTION,),
+    "cudnn": (SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION),
+}
+"""attention -> the kernels that it takes; each is tried, and the model keeps the last one."""
 _POSITIONS = 16
 """Positions whose logits are the answer."""
 
@@ -39,31 +46,34 @@ def replaced(
     """A forward pass of ``batch`` sequences through a random-weight transformer in inference mode.
 
     Set-up runs the model as it is, then binds another method to each block in place of its attention, projections
-    included: the same one ``compiled``, or one that asks for the kernel of FlashAttention-2 (``flash``) or of
-    ``cudnn``, and takes it only if the model's answer stays as it was (1e-4 of its length in float32, 0.04 in
-    bfloat16). With ``kept`` nothing is exchanged. Queries and keys are drawn so that few keys have most of the weight.
+    included, and keeps it only if the model's answer stays as it was (within 1e-4 of its length in float32, 0.04 in
+    bfloat16): with ``compiled`` the same method compiled, with ``cudnn`` one that asks for cuDNN's kernel, in place of
+    one that asks for FlashAttention-2's. With ``kept`` and ``flash`` nothing is exchanged; ``flash`` has
+    FlashAttention-2's kernel from the start. Queries and keys are drawn so that few keys have most of the weight.
 
     Outputs: logits [batch, 16, vocab] after 16 positions from the first to the last (after all, if there are fewer).
     Counters: ``replaced`` methods, ``graphs`` compiled for them. The fact ``replace_s`` is what the exchange took, with
-    compilation and the comparison; 0 for ``kept``. Items: tokens. Raises RuntimeError where an exchange would change
-    the answer. Source: AI Systems Performance Engineering, chapter 19.
+    compilation and the comparison; 0 where nothing is exchanged. Items: tokens. Raises RuntimeError where an exchange
+    would change the answer. Source: AI Systems Performance Engineering, chapter 19.
     """
     if model not in models.TRANSFORMERS:
         raise ValueError(f'model "{model}" is not a transformer; there are {", ".join(models.TRANSFORMERS)}')
     if min(batch, seq) < 1:
         raise ValueError("batch and seq must each be 1 or more")
-    if attention in ("flash", "cudnn"):
+    if attention in _KERNELS:
         if dtype == "float32":
             raise ValueError(f"attention {attention} takes bfloat16, not float32")
         if not context.on_gpu:
             raise SkipSide(f"attention {attention} needs a GPU")
     task = models.build(model, seed=context.seed, device=context.device, batch=batch, seq=seq)
     module = _sharpened(task.module).to(getattr(torch, dtype)).eval()
+    for backend in _KERNELS.get(attention, ()):
+        _bind(module, _asking_for(backend))
+        attempt(partial(answer, module, task.batch), f"attention by {backend.name} does not run here")
     # The answer was made in inference mode; audits write into its copy.
     logits = answer(module, task.batch).clone()
     before, began = compiler_counts("graphs")["graphs"], perf_counter()
-    methods = {"compiled": _compiled, "flash": _flash, "cudnn": _cudnn}
-    count = 0 if attention == "kept" else exchange(module, methods[attention](), task.batch, within=CLOSE[dtype])
+    count = exchange(module, _METHODS[attention](), task.batch, within=CLOSE[dtype]) if attention in _METHODS else 0
     took = perf_counter() - began if count else 0.0
     graphs = compiler_counts("graphs")["graphs"] - before
 
@@ -89,26 +99,35 @@ def replaced(
 def exchange(module: Any, method: Callable[[Any, Any], Any], tokens: Any, *, within: float) -> int:
     """Bind ``method`` to each block of a transformer in place of its attention; how many there are.
 
-    Raises RuntimeError if its answer to ``tokens`` moves by more than ``within`` of its length, and what the method
-    raises; the model is then as it was."""
-    old = answer(module, tokens).float()
-    for block in module.blocks:
-        block._attention = MethodType(method, block)
+    Raises RuntimeError if the model's answer to ``tokens`` moves by more than ``within`` of its length, and what the
+    method raises; the model is then as it was."""
+    old, held = answer(module, tokens).float(), [vars(block).get("_attention") for block in module.blocks]
+    _bind(module, method)
     try:
         moved = float((answer(module, tokens).float() - old).norm() / old.norm())
         if not moved <= within:
             raise RuntimeError(f"the other attention moves the answer by {moved:.2g} of its length, over {within:g}")
     except BaseException:
         _restore(module)
+        for block, own in zip(module.blocks, held, strict=True):
+            if own is not None:
+                block._attention = own
         raise
     return len(module.blocks)
 
 
 def answer(module: Any, tokens: Any) -> Any:
     """Logits [batch, positions, vocab] of a transformer for ``tokens`` [batch, seq]."""
-    places = torch.linspace(0, tokens.shape[1] - 1, min(_POSITIONS, tokens.shape[1])).round().long()
+    last = tokens.shape[1] - 1
+    # Made where they are used: a copy from the host would wait for all blocks.
+    places = torch.linspace(0, last, min(_POSITIONS, last + 1), device=tokens.device).round().long()
     with torch.inference_mode():
-        return module.head(module.norm(module.blocks(module.embed(tokens))[:, places.to(tokens.device)]))
+        return module.head(module.norm(module.blocks(module.embed(tokens))[:, places]))
+
+
+def _bind(module: Any, method: Callable[[Any, Any], Any]) -> None:
+    for block in module.blocks:
+        block._attention = MethodType(method, block)
 
 
 def _restore(module: Any) -> None:
@@ -132,10 +151,6 @@ def _compiled() -> Callable[[Any, Any], Any]:
     return torch.compile(own, dynamic=False, fullgraph=True)
 
 
-def _flash() -> Callable[[Any, Any], Any]:
-    return _asking_for(SDPBackend.FLASH_ATTENTION)
-
-
 def _cudnn() -> Callable[[Any, Any], Any]:
     return _asking_for(SDPBackend.CUDNN_ATTENTION)
 
@@ -146,3 +161,7 @@ def _asking_for(backend: SDPBackend) -> Callable[[Any, Any], Any]:
             return models.TransformerBlock._attention(block, x)
 
     return attention
+
+
+_METHODS: dict[str, Callable[[], Callable[[Any, Any], Any]]] = {"compiled": _compiled, "cudnn": _cudnn}
+"""attention -> what makes the method that takes the place of another one."""
