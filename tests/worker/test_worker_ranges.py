@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import textwrap
@@ -222,9 +223,10 @@ def test_the_interop_library_is_sought_in_wheels_then_in_cuda_home_then_by_name(
 
 
 def test_a_range_that_is_off_costs_less_than_one_that_is_on():
-    off = min(cost_per_range(2_000, on=False) for _ in range(5))
-    on = min(cost_per_range(2_000, on=True) for _ in range(5))
-    assert 0 < off < on < 1e-4
+    # In turns: a busy machine may halve its speed between two measurements.
+    pairs = [(cost_per_range(500, on=False), cost_per_range(500, on=True)) for _ in range(15)]
+    assert statistics.median(on / off for off, on in pairs) > 1.1
+    assert 0 < min(on for _, on in pairs) < 1e-4
 
 
 if COMPILER:
