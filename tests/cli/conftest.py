@@ -12,11 +12,9 @@ from pathlib import Path
 
 import pytest
 from cli_user import SCENARIO, Typed, User, processes_with
-from host_once import health_is_read_once
+from host_once import host_read_anew, the_host_is_looked_at_once  # noqa: F401 - fixtures
 
 from aiperf.cli.main import entry
-from aiperf.host import health
-from aiperf.host.health import HealthReading
 from aiperf.host.placement import place
 from aiperf.host.probes.reader import HostReader
 from aiperf.paths import scenario_folder
@@ -103,15 +101,3 @@ def marked(user: User) -> Iterator[User]:
     for pid in processes_with(user.env["TEST_MARK"]):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _the_host_is_looked_at_once() -> Iterator[Callable[..., HealthReading]]:
-    with health_is_read_once() as read:
-        yield read
-
-
-@pytest.fixture
-def host_read_anew(_the_host_is_looked_at_once: Callable[..., HealthReading], monkeypatch: pytest.MonkeyPatch) -> None:
-    """For a test that leaves something for the next run to find."""
-    monkeypatch.setattr(health, "read_health", _the_host_is_looked_at_once)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from host_once import health_is_read_once
+from host_once import host_read_anew, the_host_is_looked_at_once  # noqa: F401 - fixtures
 
-from aiperf.host import health
-from aiperf.host.health import HealthReading
 from aiperf.host.placement import place
 from aiperf.host.probes.reader import HostReader
 from aiperf.recipes import cpu_choice
@@ -29,15 +27,3 @@ def _a_short_look_for_quiet_cpus() -> Iterator[None]:
 def _in_no_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each run asks git five times about the folder that it is started in, which takes long in a large checkout."""
     monkeypatch.chdir(tmp_path)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _the_host_is_looked_at_once() -> Iterator[Callable[..., HealthReading]]:
-    with health_is_read_once() as read:
-        yield read
-
-
-@pytest.fixture
-def host_read_anew(_the_host_is_looked_at_once: Callable[..., HealthReading], monkeypatch: pytest.MonkeyPatch) -> None:
-    """For a test that changes what is found."""
-    monkeypatch.setattr(health, "read_health", _the_host_is_looked_at_once)

@@ -34,3 +34,11 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     torch.compiler.reset()
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=request.param))
     return request.param
+
+
+@pytest.fixture
+def short_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seven rounds of the search for an acceptance come as near as tests ask; each round decodes the whole text."""
+    from aiperf.workloads.decoder import speculation
+
+    monkeypatch.setattr(speculation, "_ROUNDS", 7)

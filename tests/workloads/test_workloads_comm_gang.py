@@ -128,6 +128,8 @@ def test_both_phases_make_the_sum_of_all_ranks_whole_or_in_slices(found, side, c
     for rank in (0, 1):
         assert np.allclose(found[rank][side]["out"], _payload(0, 24) + _payload(1, 24), rtol=1e-6)
         assert float(found[rank][side]["count.calls"]) == calls
+        # Sides that cut the sum otherwise do equal work.
+        assert [float(found[rank][side][f"count.{name}"]) for name in ("bytes", "items")] == [96, 0]
 
 
 @pytest.mark.parametrize(("side", "waves"), [("one_wave", 1), ("waves", 3)])

@@ -19,10 +19,7 @@ _PROMPT, _NEW = 21, 12
 _ROOM = _PROMPT + _NEW + 8
 
 
-@pytest.fixture(autouse=True)
-def _a_short_search(monkeypatch):
-    """Seven rounds come as near as these tests ask; each decodes the whole text."""
-    monkeypatch.setattr(speculation, "_ROUNDS", 7)
+pytestmark = pytest.mark.usefixtures("short_search")
 
 
 def _model(shape: Shape = _SHAPE) -> Decoder:

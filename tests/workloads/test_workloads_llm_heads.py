@@ -7,20 +7,14 @@ import torch
 from cpu_pairs import audit
 
 from aiperf.workloads.contract import Context
-from aiperf.workloads.decoder import caches, speculation
+from aiperf.workloads.decoder import caches
 from aiperf.workloads.decoder.model import PRESETS, Shape, draw
 from aiperf.workloads.llm import agreement, heads, trees
 from aiperf.workloads.llm import workload as llm
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "short_search")
 
 _SHARED = {"prompt_tokens": 12, "new_tokens": 32, "acceptance": 0.7, "draft_from": "heads"}
-
-
-@pytest.fixture(autouse=True)
-def _a_short_search(monkeypatch):
-    """Seven rounds come as near as these tests ask; each decodes the whole text."""
-    monkeypatch.setattr(speculation, "_ROUNDS", 7)
 
 
 def _side(**params):

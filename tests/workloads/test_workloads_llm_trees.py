@@ -12,15 +12,9 @@ from aiperf.workloads.decoder.model import Shape, draw
 from aiperf.workloads.llm import trees
 from aiperf.workloads.llm import workload as llm
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "short_search")
 
 _SHAPE = Shape(layers=4, width=64, heads=4, kv_heads=4, inner=96, vocab=256)
-
-
-@pytest.fixture(autouse=True)
-def _a_short_search(monkeypatch):
-    """Seven rounds come as near as these tests ask; each decodes the whole text."""
-    monkeypatch.setattr(speculation, "_ROUNDS", 7)
 
 
 def test_each_row_sees_its_own_branch():

@@ -29,7 +29,7 @@ _KERNELS = {
     "flash": (SDPBackend.FLASH_ATTENTION,),
     "cudnn": (SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION),
 }
-"""attention -> the kernels that it takes; each is tried, and the model keeps the last one."""
+"""attention -> the kernels that it needs; each is tried, and the model starts with the last one."""
 _POSITIONS = 16
 """Positions whose logits are the answer."""
 
@@ -151,10 +151,6 @@ def _compiled() -> Callable[[Any, Any], Any]:
     return torch.compile(own, dynamic=False, fullgraph=True)
 
 
-def _cudnn() -> Callable[[Any, Any], Any]:
-    return _asking_for(SDPBackend.CUDNN_ATTENTION)
-
-
 def _asking_for(backend: SDPBackend) -> Callable[[Any, Any], Any]:
     def attention(block: Any, x: Any) -> Any:
         with sdpa_kernel(backend):
@@ -163,5 +159,8 @@ def _asking_for(backend: SDPBackend) -> Callable[[Any, Any], Any]:
     return attention
 
 
-_METHODS: dict[str, Callable[[], Callable[[Any, Any], Any]]] = {"compiled": _compiled, "cudnn": _cudnn}
+_METHODS: dict[str, Callable[[], Callable[[Any, Any], Any]]] = {
+    "compiled": _compiled,
+    "cudnn": partial(_asking_for, SDPBackend.CUDNN_ATTENTION),
+}
 """attention -> what makes the method that takes the place of another one."""
