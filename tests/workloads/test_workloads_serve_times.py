@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -11,8 +12,8 @@ from statistics import fmean
 import pytest
 from loaded_servers import SERVER, TRACE, faults, loaded, play, running
 
-from aiperf.workloads.serve.client import Endpoint, send
-from aiperf.workloads.serve.metrics import latency
+from aiperf.workloads.serve.client import Endpoint, Request, send
+from aiperf.workloads.serve.metrics import latency, missed
 from aiperf.workloads.serve.server import Server
 from aiperf.workloads.serve.trace import Arrival
 
@@ -62,6 +63,37 @@ def test_the_highest_rate_is_found_on_a_server_of_known_capacity(tmp_path: Path)
     assert list(found) == ["max_rate"]
     assert 70 < found["max_rate"] < 130
     assert counts["tries"] == 8
+
+
+def test_a_try_far_beyond_a_servers_capacity_is_given_up_and_counts_only_what_was_decided(tmp_path: Path) -> None:
+    # 40 ms of service at 200/s: the 60 requests of a try would take 2.4 s, and all but the first four miss 150 ms.
+    spec = {**TRACE, "rate": 200.0, "requests": 60, "output_tokens": 1}
+    options = ("--metrics", "--service", "0.04", "--slots", "1")
+    with loaded(tmp_path, *options, trace=spec, segments=1, slo={"ttft": 0.15}, find="max_rate") as workload:
+        for _ in range(2):
+            workload.step()
+        began = time.perf_counter()
+        workload.step()
+        took = time.perf_counter() - began
+        assert workload.counters is not None
+        assert workload.faults is not None
+        counts, found = workload.counters(), workload.faults()
+    assert took < 1.5
+    assert 1 <= counts["met"] <= 4
+    assert counts["dropped"] > 20
+    assert counts["errors"] == 0
+    assert "rate_off" not in found
+
+
+def test_a_request_has_missed_an_objective_once_its_time_is_over_whatever_it_still_gets() -> None:
+    slow = Request(scheduled=1.0, asked_tokens=4, sent=1.0)
+    assert not missed(slow, {"ttft": 0.5}, 1.4)
+    assert missed(slow, {"ttft": 0.5}, 1.6)
+    assert missed(slow, {"end_to_end": 0.5}, 1.6)
+    assert not missed(slow, {"inter_token": 0.5}, 9.0)
+    slow.times.append(1.4)
+    assert not missed(slow, {"ttft": 0.5}, 9.0)
+    assert missed(slow, {"ttft": 0.3}, 1.45)
 
 
 def test_the_engines_server_answers_the_same_with_its_delays_and_is_slower_by_them(tmp_path: Path) -> None:

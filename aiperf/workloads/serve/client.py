@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,8 @@ _KEEP_ALIVE_S = 2.0
 """Shorter than servers keep a connection, so that none is met while it is being closed."""
 _WATCH_S = 0.25
 """Between two looks at the server's batch."""
+_HOPE_S = 0.05
+"""Between two looks at what has become of the requests."""
 REFUSALS = (429, 503)
 """Statuses by which a server says that it has too much to do."""
 
@@ -83,6 +85,8 @@ class Request:
     """Whether it is known when it was to be sent; without that its times count from sending."""
     gap: float | None = None
     """Mean time between its tokens, where only that is known of them."""
+    dropped: bool = False
+    """Whether the client gave it up, or never sent it, because nothing hung on it any more."""
 
     @property
     def ok(self) -> bool:
@@ -111,17 +115,30 @@ class Sent:
     """CPU time of the client in the wall time of the segment; None where it holds more than sending."""
     batch: tuple[tuple[float, int, int], ...] = ()
     """From look to look: when, how many requests the server said it had in its batch, and in its queue."""
+    given_up: bool = False
+    """Whether it was ended early; some requests were dropped then."""
+
+
+Hopeless = Callable[[Sequence[Request], float], bool]
+"""(requests, seconds after their start) -> whether waiting for more of their answers is in vain."""
 
 
 def send(
-    arrivals: Sequence[Arrival], to: Endpoint, *, timeout: float, concurrency: int = 0, watch: bool = False
+    arrivals: Sequence[Arrival],
+    to: Endpoint,
+    *,
+    timeout: float,
+    concurrency: int = 0,
+    watch: bool = False,
+    hopeless: Hopeless | None = None,
 ) -> Sent:
     """Send requests at their times and wait for every answer, at most ``timeout`` seconds for each.
 
     ``concurrency``: requests under way at most, 0 for any; those that have to wait for that wait here, and their time
-    counts from the schedule. ``watch``: ask the server meanwhile how many requests it runs.
+    counts from the schedule. ``watch``: ask the server meanwhile how many requests it runs. ``hopeless``: asked again
+    and again; once it says so, what is under way is dropped and the rest is not sent.
     """
-    return asyncio.run(_send(arrivals, to, timeout, concurrency, watch))
+    return asyncio.run(_send(arrivals, to, timeout, concurrency, watch, hopeless))
 
 
 def keep(path: Path, sent: Sent, *, server: str, segment: int) -> None:
@@ -133,7 +150,14 @@ def keep(path: Path, sent: Sent, *, server: str, segment: int) -> None:
             file.write(json.dumps(line) + "\n")
 
 
-async def _send(arrivals: Sequence[Arrival], to: Endpoint, timeout: float, concurrency: int, watch: bool) -> Sent:
+async def _send(
+    arrivals: Sequence[Arrival],
+    to: Endpoint,
+    timeout: float,
+    concurrency: int,
+    watch: bool,
+    hopeless: Hopeless | None,
+) -> Sent:
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_S)
     limits = aiohttp.ClientTimeout(total=timeout)
     gate = asyncio.Semaphore(concurrency or max(1, len(arrivals)))
@@ -145,14 +169,36 @@ async def _send(arrivals: Sequence[Arrival], to: Endpoint, timeout: float, concu
     ) as session:
         bodies = [json.dumps(to.body(a.prompt, a.output_tokens)).encode() for a in arrivals]
         cpu, start = time.process_time(), time.perf_counter() + _LEAD_S
-        sending = (_one(session, to.url, b, r, start, gate) for b, r in zip(bodies, requests, strict=True))
+        each = zip(bodies, requests, strict=True)
+        sending = [asyncio.create_task(_one(session, to.url, b, r, start, gate)) for b, r in each]
         batch: list[tuple[float, int, int]] = []
         watching = asyncio.create_task(_watch(session, to.base + METRICS_PATH, start, batch)) if watch else None
-        await asyncio.gather(*sending)
+        given_up = await _finish(sending, requests, start, hopeless)
         seconds = time.perf_counter() - start
         if watching is not None:
             watching.cancel()
-        return Sent(requests, seconds, (time.process_time() - cpu) / max(seconds + _LEAD_S, 1e-9), tuple(batch))
+        busy = (time.process_time() - cpu) / max(seconds + _LEAD_S, 1e-9)
+        return Sent(requests, seconds, busy, tuple(batch), given_up)
+
+
+async def _finish(
+    sending: Sequence[asyncio.Task[None]], requests: Sequence[Request], start: float, hopeless: Hopeless | None
+) -> bool:
+    """Wait for all answers, or until that is hopeless: then drop the rest. Whether it was."""
+    looks = _HOPE_S if hopeless is not None else None
+    under_way: set[asyncio.Task[None]] = set(sending)
+    while under_way:
+        _, under_way = await asyncio.wait(under_way, timeout=looks)
+        if under_way and hopeless is not None and hopeless(requests, time.perf_counter() - start):
+            for task in under_way:
+                task.cancel()
+            await asyncio.wait(under_way)
+            for request in requests:
+                request.dropped = request.end is None
+            return True
+    for task in sending:
+        task.result()
+    return False
 
 
 async def _watch(session: aiohttp.ClientSession, url: str, start: float, into: list[tuple[float, int, int]]) -> None:

@@ -119,6 +119,8 @@ def failure(sent: Sequence[Sent], *, allowed: float) -> str:
 
 def _sending(played: Played, requests: Sequence[Request]) -> dict[str, str]:
     found = {}
+    # The schedule of a try that was given up was not kept on purpose.
+    played = [(segment, sent) for segment, sent in played if not sent.given_up]
     planned = sum(s.arrivals[-1].at - s.arrivals[0].at for s, _ in played if s.arrivals)
     took = sum(_span(sent) for _, sent in played)
     if (

@@ -5,6 +5,7 @@ What must not live here: sending requests, comparing the two sides, and what mak
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from statistics import fmean
@@ -46,6 +47,17 @@ def latency(request: Request, objective: str) -> float | None:
 def met(request: Request, slo: Mapping[str, float]) -> bool:
     """Whether a request was answered whole, and within every objective."""
     return request.ok and all((latency(request, name) or 0.0) <= limit for name, limit in slo.items())
+
+
+def missed(request: Request, slo: Mapping[str, float], now: float) -> bool:
+    """Whether a request has missed an objective by then (seconds after its segment's start), whatever it still gets."""
+    if request.end is not None:
+        return not met(request, slo)
+    first = request.times[0] if request.times else now
+    return any(
+        limit < {"ttft": first, "end_to_end": now}.get(name, -math.inf) - request.scheduled
+        for name, limit in slo.items()
+    )
 
 
 def segment_values(segment: Segment, sent: Sent, slo: Mapping[str, float]) -> dict[str, float]:
@@ -161,6 +173,8 @@ def counts(played: Played, slo: Mapping[str, float]) -> dict[str, float]:
         "refused": sum(request.refused for request in requests),
         "errors": sum(bool(request.error) and not request.refused for request in requests),
     }
+    if dropped := sum(request.dropped for request in requests):
+        found["dropped"] = dropped
     if all(sent.seconds for _, sent in played):
         found["tokens"] = sum(request.tokens for request in requests if request.ok)
     if all(request.planned for request in requests if request.ok):

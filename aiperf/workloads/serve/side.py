@@ -18,7 +18,7 @@ import numpy as np
 from aiperf.workloads.contract import Context
 from aiperf.workloads.serve import faults, metrics
 from aiperf.workloads.serve.answers import text_of
-from aiperf.workloads.serve.client import Endpoint, Sent, keep, send
+from aiperf.workloads.serve.client import Endpoint, Request, Sent, keep, send
 from aiperf.workloads.serve.cold import CacheProbe, probe_cache
 from aiperf.workloads.serve.foreign_client import ClientFault, ForeignClient
 from aiperf.workloads.serve.search import RateSearch
@@ -128,8 +128,7 @@ class LoadedServer:
         if self._asked.keep:
             keep(Path(self._asked.keep), sent, server=self._server.base, segment=self._steps - _WARM_UPS - 1)
         if self._search is not None:
-            met = sum(metrics.met(request, self._asked.slo) for request in sent.requests)
-            self._search.tries.append((segment.rate, met, len(sent.requests)))
+            self._keep_try(segment, sent)
             return
         played = [each for _, each in (*self._played, *self._since)]
         total = sum(len(each.arrivals) for each in self._segments)
@@ -160,13 +159,37 @@ class LoadedServer:
         if is_try and "end_to_end" in asked.slo:
             # Beyond its objective a request is missed: an overloaded server need not work it off.
             timeout = min(timeout, _PATIENCE * asked.slo["end_to_end"])
-        sent = send(segment.arrivals, self._endpoint, timeout=timeout, concurrency=limit, watch=self._watch)
+        sent = send(
+            segment.arrivals,
+            self._endpoint,
+            timeout=timeout,
+            concurrency=limit,
+            watch=self._watch,
+            hopeless=self._is_hopeless if is_try else None,
+        )
         if not any(request.ok for request in sent.requests):
             self._server.raise_if_ended()
             if self._endpoint.usage and all(request.status in _NOT_UNDERSTOOD for request in sent.requests):
                 self._endpoint = replace(self._endpoint, usage=False)
                 return self._send(segment, concurrency, is_try=is_try)
         return sent
+
+    def _is_hopeless(self, requests: Sequence[Request], now: float) -> bool:
+        """Whether fewer than half as many requests as are to be good still can be."""
+        lost = sum(metrics.missed(request, self._asked.slo, now) for request in requests)
+        return lost > (1 - self._asked.share / 2) * len(requests)
+
+    def _keep_try(self, segment: Segment, sent: Sent) -> None:
+        """Enter how many requests of a try were good; of one that was given up, among those whose fate was known."""
+        slo, requests = self._asked.slo, sent.requests
+        good = sum(metrics.met(request, slo) for request in requests)
+        bad = len(requests) - good
+        if sent.given_up:
+            bad = sum(metrics.missed(request, slo, sent.seconds) for request in requests)
+            # What was dropped may still occupy the server, and the next try begins with an idle one.
+            self._first_token(f"after try {self._steps}")
+        assert self._search is not None
+        self._search.tries.append((segment.rate, good, good + bad))
 
     def _look_at_cache(self, latest: Sent) -> None:
         """Before the first turn: probe the cache of a server that is to be cold and does not say what it had in it."""
