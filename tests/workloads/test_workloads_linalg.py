@@ -15,7 +15,7 @@ from cpu_pairs import Pair, audit, differences, set_up, snapshot
 
 from aiperf.scenario.load import load_scenario
 from aiperf.workloads.contract import Context, SkipSide
-from aiperf.workloads.linalg import cutlass_gemm, hand_gemm
+from aiperf.workloads.linalg import cutlass_gemm, hand_gemm, prepared
 from aiperf.workloads.linalg import products as _products
 from aiperf.workloads.linalg import workload as linalg
 from aiperf.workloads.shared.triton_gemm import Config, Kernel
@@ -160,7 +160,8 @@ def test_the_librarys_epilogue_adds_the_bias_and_takes_gelu(dtype: Any) -> None:
         ({"backend": "strassen", "leaf": 24}, "leaf is 24"),
         ({"backend": "strassen", "n": 32}, "square"),
         ({"backend": "triton", "warp_schedule": "pingpong"}, "warp_schedule is of backend cutlass"),
-        ({"backend": "hand_mma"}, "hand_mma and cutlass fp16"),
+        ({"backend": "hand_mma"}, "hand_mma, hand_wgmma and cutlass fp16"),
+        ({"backend": "hand_wgmma"}, "hand_wgmma and cutlass fp16"),
         ({"backend": "hand_tiled", "pad_to": 2}, "unpadded"),
     ],
 )
@@ -335,7 +336,7 @@ class TestCutlass:
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
         monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=5))
         monkeypatch.setattr(cutlass_gemm, "build", lambda folder, schedule: asked.append(schedule))
-        monkeypatch.setattr(cutlass_gemm, "load", lambda path: library)
+        monkeypatch.setattr(prepared, "load", lambda path: library)
         a, b, out = (_on_gpu(*shape) for shape in ((4, 16), (16, 8), (4, 8)))
         if ready is None:
             with pytest.raises(RuntimeError, match="Misaligned Operand"):

@@ -5,11 +5,8 @@ What must not live here: other products, which tile is best, timing.
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import importlib.metadata
 import importlib.util
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,8 +14,8 @@ from typing import Any
 import torch
 
 from aiperf.workloads.contract import SkipSide
-from aiperf.workloads.shared.compiled_library import build_library, find_nvcc
-from aiperf.workloads.shared.user_cache import cache_folder
+from aiperf.workloads.linalg import prepared
+from aiperf.workloads.shared.compiled_library import find_nvcc
 
 SOURCE = Path(__file__).with_name("cutlass_gemm.cu")
 DTYPE = "fp16"
@@ -44,15 +41,10 @@ def build(folder: Path, schedule: str = "auto") -> Path:
     other runs where the user's cache can be written, else in ``folder``. Raises SkipSide without CUTLASS or nvcc,
     RuntimeError with nvcc's words."""
     included = [f"-I{path}" for path in headers()]
-    cache = cache_folder("cutlass")
-    with contextlib.suppress(OSError):
-        cache.mkdir(parents=True, exist_ok=True)
     # Headers of another version may lie in the same folder.
     version = f"-DHEADERS={_version()}"
     named = [] if schedule == "auto" else [f"-DSCHEDULE={schedule.capitalize()}"]
-    return build_library(
-        SOURCE, [find_nvcc(), *_FLAGS, *named, version, *included], cache if os.access(cache, os.W_OK) else folder
-    )
+    return prepared.build_kept(SOURCE, [find_nvcc(), *_FLAGS, *named, version, *included], folder, kept="cutlass")
 
 
 def _version() -> str:
@@ -60,17 +52,6 @@ def _version() -> str:
         return importlib.metadata.version("nvidia-cutlass")
     except importlib.metadata.PackageNotFoundError:
         return "unknown"
-
-
-def load(path: Path) -> Any:
-    """The library with its functions declared."""
-    library = ctypes.CDLL(str(path))
-    pointer, operands = ctypes.c_void_p, [ctypes.c_void_p] * 3 + [ctypes.c_int] * 3
-    library.workspace_bytes.argtypes, library.workspace_bytes.restype = operands, ctypes.c_size_t
-    library.prepare.argtypes = [*operands, pointer, ctypes.POINTER(ctypes.c_char_p)]
-    library.prepare.restype = pointer
-    library.run.argtypes, library.run.restype = [pointer, pointer], ctypes.c_int
-    return library
 
 
 def product(
@@ -81,28 +62,8 @@ def product(
     without Hopper, CUTLASS or nvcc."""
     if not a.is_cuda or torch.cuda.get_device_capability(a.device) != (9, 0):
         raise SkipSide("this GEMM of CUTLASS is made for GPUs of compute capability 9.0")
-    (m, k), n = a.shape, b.shape[1]
+    n, k = b.shape[1], a.shape[1]
     if n % _ALIGNED or k % _ALIGNED:
         raise ValueError(f"cutlass takes n and k in multiples of {_ALIGNED}, not {n}, {k}")
-    library = load(build(folder, schedule))
-    operands = (a.data_ptr(), b.data_ptr(), out.data_ptr(), m, n, k)
-    workspace = torch.empty(max(1, library.workspace_bytes(*operands)), dtype=torch.uint8, device=a.device)
-    said = ctypes.c_char_p()
-    ready = library.prepare(*operands, workspace.data_ptr(), ctypes.byref(said))
-    if not ready:
-        raise RuntimeError(f"CUTLASS cannot prepare this product: {(said.value or b'').decode()}")
-    current = torch.cuda.current_stream
-
-    def run() -> Any:
-        if status := library.run(ready, current().cuda_stream):
-            raise RuntimeError(f"CUTLASS could not launch its product: status {status}")
-        return out
-
-    facts = {
-        "registers": library.registers(),
-        "shared_bytes": library.shared_bytes(),
-        "workspace_bytes": workspace.nbytes,
-        "warp_schedule": schedule,
-        "cutlass": _version(),
-    }
-    return run, facts
+    run, facts = prepared.prepare(prepared.load(build(folder, schedule)), a, b, out, maker="CUTLASS")
+    return run, {**facts, "warp_schedule": schedule, "cutlass": _version()}

@@ -15,7 +15,7 @@ import torch
 from aiperf.workloads.contract import Context, SkipSide, Work, Workload
 from aiperf.workloads.linalg import cutlass_gemm as cutlass
 from aiperf.workloads.linalg import hand_gemm as hand
-from aiperf.workloads.linalg import products
+from aiperf.workloads.linalg import hand_wgmma, products
 from aiperf.workloads.shared import triton_gemm as kernels
 from aiperf.workloads.shared.agreement import relative_frobenius
 from aiperf.workloads.shared.seeded import empty
@@ -31,7 +31,7 @@ _TORCH_DTYPE = {
 _RESULT_DTYPE = {**_TORCH_DTYPE, "fp8": "bfloat16", "int8": "int32"}
 _PEAKS = ("fp32", "tf32", "bf16", "fp16", "fp8")
 _BY_COLUMN = ("fp8", "int8")
-_OWN_DTYPE = {**hand.DTYPES, "cutlass": cutlass.DTYPE}
+_OWN_DTYPE = {**hand.DTYPES, "hand_wgmma": hand_wgmma.DTYPE, "cutlass": cutlass.DTYPE}
 _TOY = 256
 _SPREAD, _LARGEST = 40.0, 127.0
 """Whole numbers are normal draws times the first, held within the second."""
@@ -58,7 +58,16 @@ def matmul(
     integers: bool = False,
     sparsity: Literal["none", "pruned", "2:4"] = "none",
     backend: Literal[
-        "torch", "triton", "fastest", "strassen", "hand_tiled", "hand_mma", "cutlass", "python_loops", "python_tiles"
+        "torch",
+        "triton",
+        "fastest",
+        "strassen",
+        "hand_tiled",
+        "hand_mma",
+        "hand_wgmma",
+        "cutlass",
+        "python_loops",
+        "python_tiles",
     ] = "torch",
     pad_to: int = 1,
     rows_per_call: int = 0,
@@ -88,15 +97,16 @@ def matmul(
     columns.
 
     ``sparsity``: ``pruned`` zeroes two of four neighbours in B's columns and multiplies densely, ``2:4`` compresses the
-    same numbers. ``pad_to`` stores rows up to the next multiple, the rest zero. ``rows_per_call``: rows of A in each
-    call. ``leaf`` ends Strassen's recursion. ``epilogue`` scales C by 1/8, or adds a bias to each row and takes GELU,
-    in passes after the product or (``fused_epilogue``) inside Triton's kernel; with backend torch, bias and GELU (in
-    the form that it has) by the library's own epilogue. ``hand_tiled`` and ``hand_mma`` are kernels in CUDA C++,
-    ``cutlass`` one that nvcc makes of CUTLASS's templates for Hopper; by ``warp_schedule`` its warp groups share each
-    tile (``cooperative``) or compute a tile each and store it in turn (``pingpong``). ``tune``: Triton's autotuner
-    chooses the tile in set-up, for this shape or for one of 256 cubed, or anew in each step; the rest is the Triton
-    kernel's. ``k_loop``: each turn multiplies the tile that the one before loaded, and loads the next one over it
-    (``overwrite``) or, before it multiplies, beside it (``prefetch``).
+    same numbers. ``pad_to`` stores rows up to the next multiple, the rest zero. ``rows_per_call``: rows of A in
+    each call. ``leaf`` ends Strassen's recursion. ``epilogue`` scales C by 1/8, or adds a bias to each row and
+    takes GELU, in passes after the product or (``fused_epilogue``) inside Triton's kernel; with backend torch, bias
+    and GELU (in the form that it has) by the library's own epilogue. ``hand_tiled`` and ``hand_mma`` are plain
+    kernels in CUDA C++, ``hand_wgmma`` one tuned for Hopper in PTX (m and n in multiples of 256, k of 64),
+    ``cutlass`` one that nvcc makes of CUTLASS's templates for Hopper; by ``warp_schedule`` its warp groups share
+    each tile (``cooperative``) or compute a tile each and store it in turn (``pingpong``). ``tune``: Triton's
+    autotuner chooses the tile in set-up, for this shape or for one of 256 cubed, or anew in each step; the rest is
+    the Triton kernel's. ``k_loop``: each turn multiplies the tile that the one before loaded, and loads the next
+    one over it (``overwrite``) or, before it multiplies, beside it (``prefetch``).
     ``fastest``: set-up times the library's product, too, and keeps whichever is faster.
 
     FLOPs: 2mnk of the unpadded dense product; bytes: A, B and C once, as stored. The named check
@@ -148,7 +158,7 @@ def _refuse_contradictions(asked: SimpleNamespace) -> None:
         "backend fastest needs tune: autotune and no epilogue": asked.backend == "fastest"
         and (asked.tune != "autotune" or asked.epilogue != "none"),
         "result_dtype fp32 of 16-bit operands needs backend triton": dtypes_differ and not on_triton,
-        "hand_tiled multiplies fp32, hand_mma and cutlass fp16, unpadded": asked.backend in _OWN_DTYPE
+        "hand_tiled multiplies fp32, hand_mma, hand_wgmma and cutlass fp16, unpadded": asked.backend in _OWN_DTYPE
         and (asked.used != _OWN_DTYPE[asked.backend] or asked.pad_to > 1),
         "warp_schedule is of backend cutlass": asked.warp_schedule != "auto" and asked.backend != "cutlass",
         "sparsity needs backend torch and 16-bit operands": asked.sparsity != "none"
@@ -271,6 +281,8 @@ def _multiplier(
     a, b, out = held.whole
     if asked.backend in hand.DTYPES:
         return hand.product(a, b, out, backend=asked.backend)
+    if asked.backend == "hand_wgmma":
+        return hand_wgmma.product(a, b, out, folder=asked.context.shared_scratch)
     if asked.backend == "cutlass":
         return cutlass.product(a, b, out, folder=asked.context.shared_scratch, schedule=asked.warp_schedule)
     if _fused_by_library(asked):
