@@ -1,6 +1,7 @@
-"""Saving a known state to disk while training-like steps go on, and loading it back. Workload: checkpoint.save.
+"""Saving a known state to disk while training-like steps go on, and loading it back: checkpoint.save.
 
-It has no kernels of its own. What must not live here: the steps (training.py), real training (model/).
+It has no kernels of its own; checkpoint.suspend is suspension.py's. What must not live here: the steps (training.py),
+real training (model/).
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
 
+from aiperf.workloads.checkpoint.suspension import suspend
 from aiperf.workloads.checkpoint.training import EDGE, Area, Batches, Training
 from aiperf.workloads.contract import Context, Size, SkipSide, Work, Workload
 from aiperf.workloads.shared import page_cache
 from aiperf.workloads.shared.cold import Cold
+
+__all__ = ["save", "suspend"]
 
 _BLOCK = 4096
 _CHUNK = 4 << 20
