@@ -211,6 +211,10 @@ THREE = {
     for separate in (0, 1)
 }
 
+THIN = "".join(
+    product(entry, 3, block, "n * ROWS * STRIP", "n * DEPTH * STRIP")
+    for entry, block in (("double_buffered", 128), ("specialised", 160))
+)
 EVERY_LANE = {"EVERY_LANE_ARRIVES": 1, "ARRIVALS": 32}
 """The build that racecheck sees."""
 TILES = "".join(
@@ -300,6 +304,7 @@ CASES = {
             ("tile_gemm", 3, TILES, {}),
             ("band_gemm", 3, product("banded", 4, 288, "n * WORDS", "n * WORDS"), {"PAIRS": 3}),
             ("cluster_gemm", 1024, PACKED, {"STAGES": 2, "BLOCKS_RUN": 7}),
+            ("thin_product", 3, THIN, {"DEPTH": 160}),
         )
     },
     "queue_block": Case("queue.cu", 1024, ROUNDS, {"STEPS": 3, "CHUNK": 3}),
@@ -483,6 +488,16 @@ def test_batched_tile_products_agree_whoever_copies(told: Told, name: str, side:
     for out in results:
         assert np.array_equal(out, results[0])
         np.testing.assert_allclose(out.reshape(3, side, side), left @ right, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["thin_product", "thin_product_every"])
+def test_a_thin_product_agrees_whoever_copies(told: Told, name: str) -> None:
+    weights, rest = told.given[: 3 * 160 * 128].reshape(3, 160, 128), told.given[3 * 160 * 128 :]
+    item = rest[: 160 * 8].reshape(160, 8).astype(float)
+    plain, specialised = told.floats(name)
+    assert np.array_equal(plain, specialised)
+    truth = np.einsum("kr,skc->rsc", item, weights.astype(float)).reshape(8, 3 * 128)
+    np.testing.assert_allclose(plain.reshape(8, 3 * 128), truth, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["cluster_gemm", "cluster_gemm_every"])

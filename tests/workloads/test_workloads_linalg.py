@@ -159,7 +159,11 @@ def test_the_librarys_epilogue_adds_the_bias_and_takes_gelu(dtype: Any) -> None:
         ({"sparsity": "2:4", "dtype": "fp16", "k": 66}, "k in fours"),
         ({"backend": "strassen", "leaf": 24}, "leaf is 24"),
         ({"backend": "strassen", "n": 32}, "square"),
-        ({"backend": "triton", "warp_schedule": "pingpong"}, "warp_schedule is of backend cutlass"),
+        ({"backend": "triton", "warp_schedule": "pingpong"}, "warp_schedule and cluster are of backend cutlass"),
+        ({"cluster": 1}, "warp_schedule and cluster are of backend cutlass"),
+        ({"backend": "cutlass", "dtype": "fp16", "cluster": 4}, "a cluster of 1 or 2"),
+        ({"backend": "cutlass", "dtype": "fp16", "block_n": 64}, "block_m and block_n of 128 or 256"),
+        ({"backend": "cutlass", "dtype": "fp16", "block_n": 256, "warp_schedule": "pingpong"}, "pingpong 128 alone"),
         ({"backend": "hand_mma"}, "hand_mma, hand_wgmma and cutlass fp16"),
         ({"backend": "hand_wgmma"}, "hand_wgmma and cutlass fp16"),
         ({"backend": "hand_tiled", "pad_to": 2}, "unpadded"),
@@ -280,7 +284,7 @@ class TestCutlass:
             cutlass_gemm.headers()
         monkeypatch.setattr(cutlass_gemm.importlib.util, "find_spec", lambda name: None)
         with pytest.raises(SkipSide, match="nvidia-cutlass"):
-            cutlass_gemm.build(package)
+            cutlass_gemm.build(package, cutlass_gemm.Choice())
 
     def test_nvcc_is_given_both_folders_and_the_version_of_the_headers(
         self, package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -293,17 +297,23 @@ class TestCutlass:
         built = {}
         for version in ("4.2", "4.3"):
             monkeypatch.setattr(cutlass_gemm.importlib.metadata, "version", lambda name, version=version: version)
-            path = cutlass_gemm.build(tmp_path / "elsewhere")
+            path = cutlass_gemm.build(tmp_path / "elsewhere", cutlass_gemm.Choice())
             assert path.is_relative_to(tmp_path / "cache")
             built[path] = path.read_text().split()
             assert {f"-I{folder}" for folder in cutlass_gemm.headers()} <= set(built[path])
             assert f"-DHEADERS={version}" in built[path]
         assert len(built) == 2, "a build of other headers is another one"
-        for schedule, named in (("cooperative", "Cooperative"), ("pingpong", "Pingpong")):
-            path = cutlass_gemm.build(tmp_path / "elsewhere", schedule)
-            assert path not in built, "a build by another schedule is another one"
+        for choice, named in (
+            (cutlass_gemm.Choice("cooperative"), {"-DSCHEDULE=Cooperative"}),
+            (cutlass_gemm.Choice("pingpong"), {"-DSCHEDULE=Pingpong"}),
+            (cutlass_gemm.Choice(tile_n=256), {"-DTILE_N=256"}),
+            (cutlass_gemm.Choice("cooperative", 256, 256, 1),
+             {"-DSCHEDULE=Cooperative", "-DTILE_M=256", "-DTILE_N=256", "-DCLUSTER=1"}),
+        ):  # fmt: skip
+            path = cutlass_gemm.build(tmp_path / "elsewhere", choice)
+            assert path not in built, "a build by another choice is another one"
             built[path] = path.read_text().split()
-            assert f"-DSCHEDULE={named}" in built[path]
+            assert {f for f in built[path] if f.startswith(("-DS", "-DT", "-DC"))} == named
 
     def test_it_is_refused_where_it_could_not_run(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         with pytest.raises(SkipSide, match=r"capability 9\.0"):
@@ -313,7 +323,7 @@ class TestCutlass:
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
         a, b, out = (_on_gpu(*shape) for shape in ((4, 12), (12, 8), (4, 8)))
         with pytest.raises(ValueError, match="multiples of 8"):
-            cutlass_gemm.product(a, b, out, folder=tmp_path)
+            cutlass_gemm.product(a, b, out, folder=tmp_path, choice=cutlass_gemm.Choice())
 
     @pytest.mark.parametrize(("ready", "status"), [(7, 0), (None, 0), (7, 3)])
     def test_what_the_library_says_is_heard(
@@ -331,20 +341,28 @@ class TestCutlass:
             return status
 
         library = SimpleNamespace(
-            workspace_bytes=lambda *_: 0, prepare=prepare, run=launch, registers=lambda: 168, shared_bytes=lambda: 9
+            workspace_bytes=lambda *_: 0,
+            prepare=prepare,
+            run=launch,
+            registers=lambda: 168,
+            local_bytes=lambda: 0,
+            shared_bytes=lambda: 9,
+            stages=lambda: 4,
         )
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
         monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=5))
-        monkeypatch.setattr(cutlass_gemm, "build", lambda folder, schedule: asked.append(schedule))
+        monkeypatch.setattr(cutlass_gemm, "build", lambda folder, choice: asked.append(choice))
         monkeypatch.setattr(prepared, "load", lambda path: library)
         a, b, out = (_on_gpu(*shape) for shape in ((4, 16), (16, 8), (4, 8)))
         if ready is None:
             with pytest.raises(RuntimeError, match="Misaligned Operand"):
-                cutlass_gemm.product(a, b, out, folder=tmp_path)
+                cutlass_gemm.product(a, b, out, folder=tmp_path, choice=cutlass_gemm.Choice())
             return
-        run, facts = cutlass_gemm.product(a, b, out, folder=tmp_path, schedule="pingpong")
-        assert asked == ["pingpong", (1, 1, 1, 4, 8, 16)]
-        assert facts["warp_schedule"] == "pingpong"
+        choice = cutlass_gemm.Choice("cooperative", tile_n=256, cluster=1)
+        run, facts = cutlass_gemm.product(a, b, out, folder=tmp_path, choice=choice)
+        assert asked == [choice, (1, 1, 1, 4, 8, 16)]
+        assert (facts["warp_schedule"], facts["tile"], facts["cluster"]) == ("cooperative", [128, 256], 1)
+        assert (facts["stages"], facts["local_bytes"]) == (4, 0)
         assert facts["registers"] == 168
         if status:
             with pytest.raises(RuntimeError, match="status 3"):

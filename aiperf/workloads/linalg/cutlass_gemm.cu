@@ -1,6 +1,7 @@
 // The GEMM of CUTLASS 3 for Hopper, from its templates: C = A B, A [m, k], B [k, n] and C [m, n] row by row, fp16 in, fp32
-// sums, fp16 out, alpha 1, beta 0. Tiles of 128 x 128 x 64 over clusters of two; the rest is what the library chooses,
-// the schedule of the warps too unless SCHEDULE names it: Cooperative or Pingpong.
+// sums, fp16 out, alpha 1, beta 0. A block's tile is TILE_M x TILE_N x 64; CLUSTER blocks, one above the other, share
+// their piece of B: each fetches a part and the TMA unit writes it into all of them. The rest is what the library
+// chooses, the schedule of the warps too unless SCHEDULE names it: Cooperative or Pingpong.
 #include <cutlass/cutlass.h>
 #include <cutlass/epilogue/collective/collective_builder.hpp>
 #include <cutlass/gemm/collective/collective_builder.hpp>
@@ -8,12 +9,22 @@
 #include <cutlass/gemm/kernel/gemm_universal.hpp>
 #include <cutlass/util/packed_stride.hpp>
 
+#ifndef TILE_M
+#define TILE_M 128
+#endif
+#ifndef TILE_N
+#define TILE_N 128
+#endif
+#ifndef CLUSTER
+#define CLUSTER 2
+#endif
+
 namespace {
 
 using Half = cutlass::half_t;
 using Row = cutlass::layout::RowMajor;
-using Tile = cute::Shape<cute::_128, cute::_128, cute::_64>;
-using Cluster = cute::Shape<cute::_2, cute::_1, cute::_1>;
+using Tile = cute::Shape<cute::Int<TILE_M>, cute::Int<TILE_N>, cute::_64>;
+using Cluster = cute::Shape<cute::Int<CLUSTER>, cute::_1, cute::_1>;
 constexpr int ALIGNED = 8;
 #ifdef SCHEDULE
 #define JOINED(first, second) first##second
@@ -51,6 +62,10 @@ typename Gemm::Arguments arguments(const void* a, const void* b, void* c, int m,
   return found;
 }
 
+cudaError_t attributes(cudaFuncAttributes* found) {
+  return cudaFuncGetAttributes(found, reinterpret_cast<const void*>(&cutlass::device_kernel<typename Gemm::GemmKernel>));
+}
+
 }  // namespace
 
 extern "C" size_t workspace_bytes(const void* a, const void* b, void* c, int m, int n, int k) {
@@ -74,10 +89,15 @@ extern "C" int run(void* gemm, void* stream) {
   return static_cast<int>(static_cast<Gemm*>(gemm)->run(static_cast<cudaStream_t>(stream)));
 }
 
+// Registers of a thread, and the bytes that it keeps in local memory for want of more; -1 where CUDA cannot say.
 extern "C" int registers() {
   cudaFuncAttributes found{};
-  const auto* kernel = reinterpret_cast<const void*>(&cutlass::device_kernel<typename Gemm::GemmKernel>);
-  return cudaFuncGetAttributes(&found, kernel) == cudaSuccess ? found.numRegs : -1;
+  return attributes(&found) == cudaSuccess ? found.numRegs : -1;
+}
+extern "C" int local_bytes() {
+  cudaFuncAttributes found{};
+  return attributes(&found) == cudaSuccess ? static_cast<int>(found.localSizeBytes) : -1;
 }
 
 extern "C" int shared_bytes() { return static_cast<int>(Gemm::GemmKernel::SharedStorageSize); }
+extern "C" int stages() { return Mainloop::DispatchPolicy::Stages; }

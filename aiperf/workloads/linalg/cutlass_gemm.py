@@ -9,7 +9,7 @@ import importlib.metadata
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -24,6 +24,25 @@ _ALIGNED = 8
 _FLAGS = ("-std=c++17", "-O3", "-DNDEBUG", "-arch=sm_90a", "--expt-relaxed-constexpr", "-shared", "-Xcompiler=-fPIC")
 
 
+class Choice(NamedTuple):
+    """What the templates are given."""
+
+    schedule: str = "auto"
+    """How warps work: auto, cooperative or pingpong."""
+    tile_m: int = 128
+    tile_n: int = 128
+    """Rows and columns of the result that a block computes at a time."""
+    cluster: int = 2
+    """Blocks, one above the other, that fetch their piece of B together."""
+
+    def defines(self) -> list[str]:
+        """Flags for the compiler; none for what the source has by itself."""
+        named = [] if self.schedule == "auto" else [f"-DSCHEDULE={self.schedule.capitalize()}"]
+        numbers = {"TILE_M": self.tile_m, "TILE_N": self.tile_n, "CLUSTER": self.cluster}
+        usual = {"TILE_M": 128, "TILE_N": 128, "CLUSTER": 2}
+        return named + [f"-D{name}={value}" for name, value in numbers.items() if value != usual[name]]
+
+
 def headers() -> list[Path]:
     """CUTLASS's folders of headers. Raises SkipSide where the package is not installed."""
     found = importlib.util.find_spec("cutlass_library")
@@ -36,15 +55,14 @@ def headers() -> list[Path]:
     return folders
 
 
-def build(folder: Path, schedule: str = "auto") -> Path:
-    """cutlass_gemm.cu as a shared library whose warps work by ``schedule`` (auto, cooperative or pingpong), kept for
-    other runs where the user's cache can be written, else in ``folder``. Raises SkipSide without CUTLASS or nvcc,
-    RuntimeError with nvcc's words."""
+def build(folder: Path, choice: Choice) -> Path:
+    """cutlass_gemm.cu as a shared library by ``choice``, kept for other runs where the user's cache can be written,
+    else in ``folder``. Raises SkipSide without CUTLASS or nvcc, RuntimeError with nvcc's words."""
     included = [f"-I{path}" for path in headers()]
     # Headers of another version may lie in the same folder.
     version = f"-DHEADERS={_version()}"
-    named = [] if schedule == "auto" else [f"-DSCHEDULE={schedule.capitalize()}"]
-    return prepared.build_kept(SOURCE, [find_nvcc(), *_FLAGS, *named, version, *included], folder, kept="cutlass")
+    command = [find_nvcc(), *_FLAGS, *choice.defines(), version, *included]
+    return prepared.build_kept(SOURCE, command, folder, kept="cutlass")
 
 
 def _version() -> str:
@@ -54,16 +72,16 @@ def _version() -> str:
         return "unknown"
 
 
-def product(
-    a: Any, b: Any, out: Any, *, folder: Path, schedule: str = "auto"
-) -> tuple[Callable[[], Any], dict[str, Any]]:
+def product(a: Any, b: Any, out: Any, *, folder: Path, choice: Choice) -> tuple[Callable[[], Any], dict[str, Any]]:
     """A function that launches the product on torch's current stream, and the kernel's registers and memory. a is [m,
-    k], b [k, n] and out [m, n], row by row, in fp16. ``schedule`` as in ``build``. Raises SkipSide
-    without Hopper, CUTLASS or nvcc."""
+    k], b [k, n] and out [m, n], row by row, in fp16. Raises SkipSide without Hopper, CUTLASS or nvcc."""
     if not a.is_cuda or torch.cuda.get_device_capability(a.device) != (9, 0):
         raise SkipSide("this GEMM of CUTLASS is made for GPUs of compute capability 9.0")
     n, k = b.shape[1], a.shape[1]
     if n % _ALIGNED or k % _ALIGNED:
         raise ValueError(f"cutlass takes n and k in multiples of {_ALIGNED}, not {n}, {k}")
-    run, facts = prepared.prepare(prepared.load(build(folder, schedule)), a, b, out, maker="CUTLASS")
-    return run, {**facts, "warp_schedule": schedule, "cutlass": _version()}
+    library = prepared.load(build(folder, choice))
+    run, facts = prepared.prepare(library, a, b, out, maker="CUTLASS")
+    made = {"local_bytes": library.local_bytes(), "stages": library.stages()}
+    asked = {"warp_schedule": choice.schedule, "tile": [choice.tile_m, choice.tile_n], "cluster": choice.cluster}
+    return run, {**facts, **made, **asked, "cutlass": _version()}

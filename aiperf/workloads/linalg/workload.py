@@ -88,6 +88,7 @@ def matmul(
     loads: Literal["pointer", "descriptor", "own_descriptor"] = "pointer",
     warp_specialize: bool = False,
     warp_schedule: Literal["auto", "cooperative", "pingpong"] = "auto",
+    cluster: int = 2,
 ) -> Workload:
     """One product of A [m, k] and B [k, n]. ``fp32`` keeps TF32 off, ``tf32`` asks for it (book, chapters 9 and 14).
 
@@ -103,11 +104,12 @@ def matmul(
     and GELU (in the form that it has) by the library's own epilogue. ``hand_tiled`` and ``hand_mma`` are plain
     kernels in CUDA C++, ``hand_wgmma`` one tuned for Hopper in PTX (m and n in multiples of 256, k of 64),
     ``cutlass`` one that nvcc makes of CUTLASS's templates for Hopper; by ``warp_schedule`` its warp groups share
-    each tile (``cooperative``) or compute a tile each and store it in turn (``pingpong``). ``tune``: Triton's
-    autotuner chooses the tile in set-up, for this shape or for one of 256 cubed, or anew in each step; the rest is
-    the Triton kernel's. ``k_loop``: each turn multiplies the tile that the one before loaded, and loads the next
-    one over it (``overwrite``) or, before it multiplies, beside it (``prefetch``).
-    ``fastest``: set-up times the library's product, too, and keeps whichever is faster.
+    each tile (``cooperative``) or compute a tile each and store it in turn (``pingpong``), and ``cluster`` blocks, one
+    above the other, fetch B together; ``block_m`` and ``block_n`` are its tile, too. ``tune``: Triton's autotuner
+    chooses the tile in set-up, for this shape or for one of 256 cubed, or anew in each step; the rest is the Triton
+    kernel's. ``k_loop``: each turn multiplies the tile that the one before loaded, and loads the next one over it
+    (``overwrite``) or, before it multiplies, beside it (``prefetch``). ``fastest``: set-up times the library's product,
+    too, and keeps whichever is faster.
 
     FLOPs: 2mnk of the unpadded dense product; bytes: A, B and C once, as stored. The named check
     ``relative_frobenius`` is ||C - C_before|| / ||C_before||.
@@ -160,7 +162,11 @@ def _refuse_contradictions(asked: SimpleNamespace) -> None:
         "result_dtype fp32 of 16-bit operands needs backend triton": dtypes_differ and not on_triton,
         "hand_tiled multiplies fp32, hand_mma, hand_wgmma and cutlass fp16, unpadded": asked.backend in _OWN_DTYPE
         and (asked.used != _OWN_DTYPE[asked.backend] or asked.pad_to > 1),
-        "warp_schedule is of backend cutlass": asked.warp_schedule != "auto" and asked.backend != "cutlass",
+        "warp_schedule and cluster are of backend cutlass": asked.backend != "cutlass"
+        and (asked.warp_schedule, asked.cluster) != ("auto", 2),
+        "cutlass takes block_m and block_n of 128 or 256, block_k 64, a cluster of 1 or 2; pingpong 128 alone": (
+            asked.backend == "cutlass" and not _made_by_cutlass(asked)
+        ),
         "sparsity needs backend torch and 16-bit operands": asked.sparsity != "none"
         and (asked.backend != "torch" or asked.used not in ("fp16", "bf16")),
         "2 of 4 needs k in fours, unpadded": asked.sparsity != "none" and (k % 4 > 0 or asked.pad_to > 1),
@@ -170,6 +176,12 @@ def _refuse_contradictions(asked: SimpleNamespace) -> None:
     for sentence, broken in rules.items():
         if broken:
             raise ValueError(f"{sentence} (backend {asked.backend}, dtype {asked.used}, m, n, k {m}, {n}, {k})")
+
+
+def _made_by_cutlass(asked: SimpleNamespace) -> bool:
+    """Whether CUTLASS's templates are known to take the tile and the cluster."""
+    sides = (128,) if asked.warp_schedule == "pingpong" else (128, 256)
+    return asked.block_m in sides and asked.block_n in sides and asked.block_k == 64 and asked.cluster in (1, 2)
 
 
 def _fused_by_library(asked: SimpleNamespace) -> bool:
@@ -284,7 +296,8 @@ def _multiplier(
     if asked.backend == "hand_wgmma":
         return hand_wgmma.product(a, b, out, folder=asked.context.shared_scratch)
     if asked.backend == "cutlass":
-        return cutlass.product(a, b, out, folder=asked.context.shared_scratch, schedule=asked.warp_schedule)
+        choice = cutlass.Choice(asked.warp_schedule, asked.block_m, asked.block_n, asked.cluster)
+        return cutlass.product(a, b, out, folder=asked.context.shared_scratch, choice=choice)
     if _fused_by_library(asked):
         return products.with_bias_and_gelu(a, b, held.bias, out), {"stored": [list(a.shape), list(b.shape)]}
     rows = asked.rows_per_call

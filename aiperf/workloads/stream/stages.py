@@ -17,6 +17,7 @@ from aiperf.workloads.shared.chain import ENTRIES, WORD, Chain, expected, fill_w
 from aiperf.workloads.shared.cupy_kernels import import_cupy
 from aiperf.workloads.shared.models import snapshot
 from aiperf.workloads.shared.seeded import own_seed
+from aiperf.workloads.stream import thin
 
 _WIDTH = 2048
 _CLASSES = 256
@@ -42,6 +43,8 @@ class Compute:
     reset: Callable[[], None] | None = None
     flops: float = 0
     launches: int = 1
+    reads: int = 0
+    """Bytes that it reads for an item from the GPU's memory, beside the item itself."""
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -51,6 +54,8 @@ def compute(context: Context, *, kernel: str, each: int, rounds: int, scratch: s
         return _chain_stage(context, kernel=kernel, words=each // WORD, rounds=rounds, scratch=scratch)
     if scratch != "none":
         raise ValueError(f"scratch {scratch} is for the kernels {', '.join(ENTRIES)}")
+    if kernel in thin.ENTRIES:
+        return _thin_stage(context, kernel=kernel, strips=thin.strips_of(each))
     if kernel == "train_step":
         return _train_stage(context, rows=rows_of(kernel, each))
     return _decode_stage(context, rows=rows_of(kernel, each))
@@ -106,6 +111,23 @@ def scratch_calls(kind: str) -> tuple[Callable[[int], int], Callable[[int], None
         return runtime.malloc, runtime.free
     stream = torch.cuda.current_stream().cuda_stream
     return lambda size: runtime.mallocAsync(size, stream), lambda pointer: runtime.freeAsync(pointer, stream)
+
+
+def _thin_stage(context: Context, *, kernel: str, strips: int) -> Compute:
+    """A product of 8 rows with resident weights, long beside the copies of the rows and of the result."""
+    product = thin.ThinProduct(kernel, context.device)
+    weights = thin.draw_weights(strips, torch.device(context.device), seed=own_seed(context.seed, "weights"))
+    facts = {"grid": strips, "block": product.block, "cluster": product.cluster, "weight_bytes": weights.nbytes}
+    return Compute(
+        source=((thin.DEPTH, thin.ROWS), torch.float32),
+        target=((thin.ROWS, strips * thin.STRIP), torch.float32),
+        run=lambda source, target: product.queue(weights, source, target),
+        fill=lambda sources, seed: thin.fill_items(sources, seed=seed),
+        truth=lambda sources: thin.expected(sources, weights),
+        flops=2.0 * thin.ROWS * weights.numel(),
+        reads=weights.nbytes,
+        facts=facts,
+    )
 
 
 def _train_stage(context: Context, *, rows: int) -> Compute:

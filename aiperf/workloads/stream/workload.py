@@ -16,7 +16,7 @@ from aiperf.workloads.contract import Context, Size, Work, Workload
 from aiperf.workloads.shared.chain import WORD
 from aiperf.workloads.shared.queues import Queues, replay_of
 from aiperf.workloads.shared.seeded import empty
-from aiperf.workloads.stream import schedule
+from aiperf.workloads.stream import schedule, thin
 from aiperf.workloads.stream.peers import two_gpus
 from aiperf.workloads.stream.recycling import recycled
 from aiperf.workloads.stream.stages import Compute, compute
@@ -36,7 +36,15 @@ def pipeline(
     handoff: Literal["event", "stream_sync", "device_sync"] = "event",
     scratch: Literal["none", "cuda_malloc", "cuda_malloc_async"] = "none",
     kernel: Literal[
-        "spin", "double_buffer", "warp_specialized", "warp_specialized_cluster", "train_step", "decode"
+        "spin",
+        "double_buffer",
+        "warp_specialized",
+        "warp_specialized_cluster",
+        "thin_double_buffer",
+        "thin_warp_specialized",
+        "thin_warp_specialized_cluster",
+        "train_step",
+        "decode",
     ] = "spin",
     rounds: int = 1000,
     graph: bool = False,
@@ -47,8 +55,10 @@ def pipeline(
     and two device buffers, and ``handoff`` says how a stage waits for the one before: by an event, or on the host for
     that stream or for the whole device. ``spin`` and its other shapes take each 32-bit word through ``rounds`` steps of
     a recurrence, exactly; ``scratch`` makes it two kernels with an allocation of an item's size between them.
-    ``train_step`` is an SGD step of a perceptron on the item, ``decode`` writes an item of logits. ``graph`` replays
-    one captured pass. Bytes are those of one direction, items its 32-bit words. Source: chapter 11.
+    The ``thin`` ones multiply 8 rows of 1024 whole numbers by weights that lie on the GPU, 128 times the bytes of an
+    item, which is their result. ``train_step`` is an SGD step of a perceptron on the item, ``decode`` writes an item of
+    logits. ``graph`` replays one captured pass. Bytes are those of one direction, items its 32-bit words. Source:
+    chapter 11.
     """
     plan = schedule.PipelinePlan(
         items, tuple(stages or schedule.CHAINS[0]), streams, dedicated=copy_stream == "dedicated", handoff=handoff
@@ -61,6 +71,8 @@ def pipeline(
         raise ValueError(f"rounds is {rounds}; it must be 2 or more")
     if kernel == "train_step" and (plan.streams > 1 or "d2h" in plan.stages):
         raise ValueError("train_step is one chain of updates: it takes stages h2d, kernel and one stream of items")
+    if kernel in thin.ENTRIES and plan.stages != schedule.CHAINS[0]:
+        raise ValueError(f"{kernel} copies its rows in and its result out: its stages are h2d, kernel, d2h")
     if kernel == "decode" and "h2d" in plan.stages:
         raise ValueError("decode reads hidden states that are on the GPU: its stages are kernel, d2h")
     if graph and (host == "pageable" or scratch != "none" or handoff != "event"):
@@ -111,7 +123,12 @@ class _Pipeline:
         torch.cuda.synchronize()
         if graph:
             step = replay_of(step)
-        plan, truth, copies = self._plan, self._stage.truth, [s for s in self._plan.stages if s != "kernel"]
+        plan, truth = self._plan, self._stage.truth
+        copied = {"h2d": self._sources.nbytes, "d2h": self._results.nbytes}
+        peaks = {name: float(copied[name]) for name in plan.stages if name in copied}
+        copies = len(peaks)
+        if self._stage.reads:
+            peaks["dram"] = float(plan.items * self._stage.reads)
         # Flat, so that the results of other piece sizes can be held against each other.
         results = self._results.view(-1)
         hosts = [a for a in (self._sources, self._results) if a.device.type == "cpu"]
@@ -122,7 +139,7 @@ class _Pipeline:
                 flops=plan.items * self._stage.flops,
                 items=total // WORD,
                 item="words",
-                peaks={name: float(total) for name in copies},
+                peaks=peaks,
             ),
             outputs=lambda: {"results": results},
             inputs=lambda: {"sources": self._sources},
@@ -130,7 +147,7 @@ class _Pipeline:
             reset=self._stage.reset,
             reference=None if truth is None else lambda: {"results": truth(self._sources.cpu().numpy().reshape(-1))},
             counters=lambda: {
-                "copies": float(plan.items * len(copies)),
+                "copies": float(plan.items * copies),
                 "host_waits": float(plan.host_waits),
                 "graph_replays": float(graph),
             },
