@@ -295,7 +295,10 @@ CASES = {
     "beside": Case("hot_table.cu", 8192, BESIDE, {"TABLE": 256, "HINT": 0, "READS": 3, "LOOKUPS": 2, "TILE_KIB": 4}),
     **{
         f"wide_{name}": Case("tile.cu", 8192, pairwise("stream_tiles", 2, 256), {"STEPS": 3, "TILE": 2048, **defines})
-        for name, defines in {"plain": {"STAGES": 0}, "two": {"STAGES": 2}, "bulk": {"STAGES": 2, "BULK": 1}}.items()
+        for name, defines in {
+            "plain": {"STAGES": 0}, "two": {"STAGES": 2}, "three": {"STAGES": 3}, "four": {"STAGES": 4},
+            "bulk": {"STAGES": 2, "BULK": 1},
+        }.items()
     },
     **{
         f"{name}{suffix}": Case(f"{name}.cu", n, body, {**defines, **more})
@@ -449,7 +452,7 @@ def test_every_matmul_adds_in_the_same_order(told: Told) -> None:
 
 
 NARROW = ("tile_plain", "tile_one", "tile_two", "tile_four", "tile_small", "tile_bulk", "tile_own_barriers")
-WIDE = ("wide_plain", "wide_two", "wide_bulk")
+WIDE = ("wide_plain", "wide_two", "wide_three", "wide_four", "wide_bulk")
 
 
 ROLES = ("roles_1", "roles_6")

@@ -26,6 +26,7 @@ SMALL: dict[str, dict[str, Any]] = {
     },
     "uncapped-vs-capped-registers": {"defines": {"TABLE": 512}},
     "few-vs-many-threads-per-block": {"n": 70_001},
+    "fixed-128-vs-occupancy-chosen-block": {"n": 70_001},
     "divide-sqrt-vs-multiply-rsqrt": {"shape": [4, 1024]},
     "gemv-fp32-vs-int8-dp4a": {"n": 16384, "shape": [8, 2048]},
     # Blocks run one after another, so that a barrier of the grid lets one pass alone.
@@ -94,6 +95,8 @@ def token_through(layers: np.ndarray, x: np.ndarray) -> np.ndarray:
 TRUTH: dict[str, Any] = {
     "block-size-33-vs-256": lambda d: 2 * d["x"],
     "block-size-1024-vs-256-register-heavy": lambda d: variance(d["x"], 32),
+    "fixed-128-vs-occupancy-chosen-block": lambda d: window_sums(d["x"]),
+    "fixed-256-vs-occupancy-chosen-block": lambda d: variance(d["x"], 128),
     "no-launch-bounds-vs-launch-bounds": lambda d: variance(d["x"], 48),
     "uncapped-vs-capped-registers": lambda d: d["table"][d["index"]].reshape(32, -1).sum(axis=0),
     "low-vs-high-occupancy": lambda d: polynomial(d["x"], 1),

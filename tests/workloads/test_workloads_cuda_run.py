@@ -180,6 +180,30 @@ def test_the_driver_chooses_the_block_when_asked() -> None:
 
 
 @pytest.mark.parametrize(
+    ("fits", "chosen"),
+    [
+        ({64: 7, 128: 3, 256: 1}, 64),  # registers: large blocks leave more of them unused
+        ({64: 4, 128: 4, 256: 4}, 256),  # a tile of each block in shared memory
+        ({64: 12, 128: 6, 256: 3}, 64),  # the first of equals
+        ({64: 1, 128: 3, 256: 1}, 128),
+    ],
+)
+def test_of_named_sizes_the_block_with_the_most_resident_threads_is_chosen(fits: dict[int, int], chosen: int) -> None:
+    run, kernel = runner(block="occupancy", block_choices=list(fits), smem="threads * 500")
+    asked = []
+
+    def resident(pointer: int, threads: int, smem: int) -> int:
+        asked.append((threads, smem))
+        return fits[threads]
+
+    run._cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor = resident
+    placed = run._place(run._described.launches[0])
+    assert (placed.threads, placed.blocks, placed.smem) == (chosen, -(-1000 // chosen), 500 * chosen)
+    assert asked[:3] == [(threads, 500 * threads) for threads in fits]
+    assert kernel.max_dynamic_shared_size_bytes == 500 * 256
+
+
+@pytest.mark.parametrize(
     ("given", "message"),
     [
         ({"smem": 227 << 10}, "232448 bytes of dynamic shared memory; this GPU offers 231424"),

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from aiperf.workloads.cuda.expression import evaluate, joined
-from aiperf.workloads.cuda.geometry import Launch, Placed, place
+from aiperf.workloads.cuda.geometry import LARGEST_BLOCK, Launch, Placed, place
 
 SOURCES = Path(__file__).parent / "kernels"
 _FIELDS = ("role", "dtype", "shape", "init", "low", "high", "of", "linear")
@@ -57,6 +57,8 @@ class Description:
     arrays: Mapping[str, ArraySpec]
     launches: tuple[Launch, ...]
     layout: Launch | None
+    block_choices: tuple[int, ...]
+    """Sizes of a block among which the device chooses where the block says occupancy; none leaves it to the driver."""
     repeat: int
     clear: tuple[str, ...]
     carveout: int
@@ -116,6 +118,7 @@ def describe(asked: SimpleNamespace) -> Description:
         arrays=arrays,
         launches=launches,
         layout=layout,
+        block_choices=_block_choices(asked.block_choices, launches),
         repeat=_repeat(asked.repeat, names),
         clear=tuple(asked.clear or ()),
         carveout=asked.carveout,
@@ -210,6 +213,16 @@ def _launches(asked: SimpleNamespace) -> tuple[Launch, ...]:
             )
         )
     return tuple(found)
+
+
+def _block_choices(given: list[int] | None, launches: tuple[Launch, ...]) -> tuple[int, ...]:
+    if given is None:
+        return ()
+    if not any(launch.block == "occupancy" for launch in launches):
+        raise ValueError("block_choices are for block: occupancy, which no launch has")
+    if not given or not all(0 < threads <= LARGEST_BLOCK for threads in given):
+        raise ValueError(f"block_choices is {given}; name sizes of 1 to {LARGEST_BLOCK} threads")
+    return tuple(given)
 
 
 def _layout(asked: SimpleNamespace) -> Launch | None:

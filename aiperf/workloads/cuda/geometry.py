@@ -13,7 +13,7 @@ from aiperf.workloads.cuda.expression import evaluate
 
 Three = tuple[int, int, int]
 _LARGEST_GRID = (2**31 - 1, 65535, 65535)
-_LARGEST_BLOCK = 1024
+LARGEST_BLOCK = 1024
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ def place(launch: Launch, names: Mapping[str, int], *, sms: int, cluster: int, s
     known = {**names, "sms": sms}
     block = (suggested, 1, 1) if launch.block == "occupancy" else _three("block", launch.block, known)
     threads = math.prod(block)
-    if not 0 < threads <= _LARGEST_BLOCK or min(block) < 1:
-        raise ValueError(f"block is {launch.block}; a block has 1 to {_LARGEST_BLOCK} threads")
+    if not 0 < threads <= LARGEST_BLOCK or min(block) < 1:
+        raise ValueError(f"block is {launch.block}; a block has 1 to {LARGEST_BLOCK} threads")
     known["threads"] = threads
     grid = _grid(launch, block, known, cluster)
     if min(grid) < 1:

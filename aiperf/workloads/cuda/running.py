@@ -91,19 +91,32 @@ class KernelRun:
 
     def _place(self, launch: Launch) -> Placed:
         """Geometry on this device, with the function's attributes set. Raises SkipSide for what cannot be launched."""
-        driver, kernel = self._cupy.cuda.driver, self._kernel(launch.entry)
+        kernel = self._kernel(launch.entry)
         sms = self._properties.multi_processor_count
         placed = self._described.placed(launch, sms=sms, suggested=_WARP)
         self._allow(kernel, placed)
         if launch.block == "occupancy":
-            _, suggested = driver.occupancyMaxPotentialBlockSize(kernel.kernel.ptr, placed.smem, 0)
-            placed = self._described.placed(launch, sms=sms, suggested=suggested)
+            placed = self._described.placed(launch, sms=sms, suggested=self._suggested(launch, placed))
         resident = self._resident(placed) * sms
         if not resident:
             raise SkipSide(f"no block of {placed.entry} with {placed.threads} threads fits on a multiprocessor")
         if placed.cooperative and placed.blocks > resident:
             raise SkipSide(f"a cooperative grid of {placed.blocks} blocks is not resident; this GPU holds {resident}")
         return placed
+
+    def _suggested(self, launch: Launch, placed: Placed) -> int:
+        """Threads of a block where the device chooses; ``placed`` is the launch with blocks of one warp."""
+        choices, sms = self._described.block_choices, self._properties.multi_processor_count
+        if not choices:
+            pointer = self._kernel(launch.entry).kernel.ptr
+            return int(self._cupy.cuda.driver.occupancyMaxPotentialBlockSize(pointer, placed.smem, 0)[1])
+
+        def resident_threads(threads: int) -> int:
+            chosen = self._described.placed(launch, sms=sms, suggested=threads)
+            self._allow(self._kernel(launch.entry), chosen)
+            return self._resident(chosen) * threads
+
+        return max(choices, key=resident_threads)
 
     def _allow(self, kernel: Any, placed: Placed) -> None:
         """Set the attributes that large shared memory, a carveout and large clusters need."""

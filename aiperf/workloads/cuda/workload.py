@@ -31,6 +31,7 @@ def kernel(
     defines: dict[str, int | float | str] | None = None,
     options: list[str] | None = None,
     block: int | str | list[int | str] = 256,
+    block_choices: list[int] | None = None,
     items: int = 1,
     grid: int | str | list[int | str] = "cover",
     grid_waves: float = 1.0,
@@ -63,13 +64,14 @@ def kernel(
     without it rows and cols are n.
 
     Launches. ``launches`` lists {entry, args, grid, grid_waves, block, smem, cooperative}; what one leaves out comes
-    from the keywords of the same name. ``block``: threads, ``"x,y"`` or ``"x,y,z"``, or ``occupancy`` (the driver's
-    choice). ``grid``: ``cover`` (just enough blocks for n, at ``items`` elements a thread; with a 2-D block, for cols x
-    rows), ``sms`` (multiprocessors x ``grid_waves``), or expressions ``"x,y,z"``; cover and sms are rounded up to whole
-    clusters. ``smem``: dynamic shared bytes of a block. ``carveout``: preferred percentage of shared memory, -1 leaves
-    it. ``cooperative``: for grid-wide barriers; the grid must be resident. ``pdl``: each launch after the first may
-    start before the one ahead of it ends. ``captured``: set-up captures the launches of a step as a CUDA graph, which
-    the step replays. ``clear``: arrays set to zero at the start of each step, timed.
+    from the keywords of the same name. ``block``: threads, ``"x,y"`` or ``"x,y,z"``, or ``occupancy``: what the driver
+    suggests or, with ``block_choices``, the first of these sizes of which the most threads are resident, by the
+    occupancy API. ``grid``: ``cover`` (just enough blocks for n, at ``items`` elements a thread; with a 2-D block, for
+    cols x rows), ``sms`` (multiprocessors x ``grid_waves``), or expressions ``"x,y,z"``; cover and sms are rounded up
+    to whole clusters. ``smem``: dynamic shared bytes of a block. ``carveout``: preferred percentage of shared memory,
+    -1 leaves it. ``cooperative``: for grid-wide barriers; the grid must be resident. ``pdl``: each launch after the
+    first may start before the one ahead of it ends. ``captured``: set-up captures the launches of a step as a CUDA
+    graph, which the step replays. ``clear``: arrays set to zero at the start of each step, timed.
 
     Arrays. name -> {role, dtype, shape, init, low, high, of, linear}. role: ``input`` (drawn from the seed), ``output``
     (written whole by every step), ``stored`` (filled by the untimed entry ``layout`` with ``layout_args`` from the
