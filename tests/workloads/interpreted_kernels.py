@@ -37,6 +37,7 @@ from aiperf.workloads.decoder.caches import Room, Static
 from aiperf.workloads.decoder.model import Decoder, Shape
 from aiperf.workloads.llm import hand_written
 from aiperf.workloads.llm.workload import generate
+from aiperf.workloads.quant import casts
 from aiperf.workloads.quant import few_bits as quantised
 from aiperf.workloads.shared import triton_gemm as gemm
 from aiperf.workloads.tensor import ops
@@ -379,6 +380,27 @@ def few_bits(*, shape: list[int], activations: str = "fp8") -> float:
     return error(quantised.product(x, step, codes, scale, dtype=torch.float32), truth)
 
 
+def cast(*, rows: int, cols: int, dtype: str, delayed: bool) -> float:
+    """Three batches that grow, in fp8, held against what they are clipped to: a sixteenth is rounding. Left out is what
+    rounds up to a power of two, which the interpreter halves: it drops the carry."""
+    kind = getattr(torch, dtype)
+    worst, kept = 0.0, torch.tensor(1.5 / casts.LIMIT["fp8"])
+    kernels = casts.Casts(torch.empty(rows, cols, dtype=kind), delayed=delayed)
+    kernels.begin(kept)
+    for seed in (1, 2, 3):
+        x = normal(rows, cols, dtype=kind, seed=seed) * seed
+        own = x.abs().amax().float() / casts.LIMIT["fp8"]
+        wanted = kept if delayed else own
+        codes, scale = kernels(x)
+        exact = (x.double() / wanted.double()).clamp(-casts.LIMIT["fp8"], casts.LIMIT["fp8"])
+        nearest = exact.float().to(torch.float8_e4m3fn).double()
+        carried = (nearest.abs() > exact.abs()) & (torch.frexp(nearest.abs()).mantissa == 0.5)
+        off = (codes.double() - exact).abs() / (exact.abs() / 16 + 2.0**-10)
+        worst = max(worst, error(scale, wanted.double()[None]), float(off.masked_fill(carried, 0.0).max()))
+        kept = torch.maximum(kept, own)
+    return worst
+
+
 def operator(*, transparent: bool, n: int, block: int) -> float:
     """The registered addition, called as it is: no compiler around it."""
     a, b = normal(n, dtype=torch.float32, seed=1), normal(n, dtype=torch.float32, seed=2)
@@ -415,7 +437,8 @@ def copy(*, fault: str) -> float:
 ATTENTION = (attend, over_latents, one_token, generated, unequal, mixed_batch)
 BY_HAND = (token_product, token_product_alone, token_gated)
 KINDS = {
-    f.__name__: f for f in (workload, launch, product, order, *ATTENTION, *BY_HAND, few_bits, operator, gate, copy)
+    f.__name__: f
+    for f in (workload, launch, product, order, *ATTENTION, *BY_HAND, few_bits, cast, operator, gate, copy)
 }
 
 

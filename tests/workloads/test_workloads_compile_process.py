@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 
 import pytest
@@ -10,6 +11,7 @@ from cpu_pairs import Pair, audit, differences, set_up
 
 from aiperf.workloads.compile import subjects
 from aiperf.workloads.compile import workload as family
+from aiperf.workloads.compile.anew import begun_anew
 from aiperf.workloads.contract import Context
 
 _EAGER = {"backend": "aot_eager"}
@@ -289,14 +291,14 @@ def test_a_decoding_step_sees_its_own_keys_and_those_before_it_only():
 def test_kept_files_are_those_of_the_first_step(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "as-it-was")
     monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
-    with family._begun_anew("inductor", tmp_path, kept=True):
+    with begun_anew("inductor", tmp_path, kept=True):
         folder = tmp_path / "compiled"
-        assert family.os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(folder)
+        assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(folder)
         folder.mkdir()
         (folder / "code").touch()
-    assert family.os.environ["TORCHINDUCTOR_CACHE_DIR"] == "as-it-was"
-    assert "TRITON_CACHE_DIR" not in family.os.environ
-    with family._begun_anew("inductor", tmp_path, kept=True):
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == "as-it-was"
+    assert "TRITON_CACHE_DIR" not in os.environ
+    with begun_anew("inductor", tmp_path, kept=True):
         assert (folder / "code").exists()
 
 

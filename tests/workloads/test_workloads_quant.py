@@ -17,6 +17,7 @@ from aiperf.workloads.shared.agreement import relative_frobenius
 
 SMALL: dict[str, Any] = {"m": 32, "n": 64, "k": 256}
 INT8 = {"weights": "int8", "activations": "int8"}
+FP8 = {"weights": "fp8", "activations": "fp8"}
 
 
 def error(before: dict[str, Any], after: dict[str, Any]) -> float:
@@ -145,6 +146,11 @@ def test_a_compiled_layer_is_the_same_function(monkeypatch: pytest.MonkeyPatch) 
 def test_a_product_that_is_a_triton_kernel_is_skipped_without_a_gpu() -> None:
     with pytest.raises(SkipSide, match="need a GPU"):
         quant.linear(Context(), **SMALL, weights="int4_symmetric", activations="fp8")
+
+
+def test_rounding_by_triton_is_skipped_without_a_gpu() -> None:
+    with pytest.raises(SkipSide, match="need a GPU"):
+        quant.linear(Context(), **SMALL, **FP8, activation_scale="dynamic", rounding="triton")
 
 
 def test_few_rows_charge_no_product_and_rounded_layers_no_float_roof() -> None:
@@ -276,6 +282,21 @@ def test_the_scale_of_a_piece_is_the_largest_of_the_two_pieces_before() -> None:
     assert clipped.tolist() == [True, True, False, False], "set-up saw 4, then 127 comes; the last two find 254"
 
 
+def test_a_delayed_scale_follows_growing_pieces_where_one_that_stays_is_noticed_by_the_check() -> None:
+    found: dict[str, Any] = {}
+    for how in ("dynamic", "delayed", "static"):
+        own = {"m": 2048, "pieces": 8, "drift": 4, "activation_scale": how, "report_error": True}
+        side = quant.linear(Context(seed=3), **(SMALL | FP8 | own))
+        first = side.outputs()["y"].clone()
+        side.step()
+        assert torch.equal(first, side.outputs()["y"]), "what a step has seen is forgotten by the next"
+        assert side.values is not None
+        found[how] = {"y": first.float().numpy()}, side.values()
+    assert error(found["dynamic"][0], found["delayed"][0]) < 0.05 < error(found["dynamic"][0], found["static"][0])
+    assert 0 == found["dynamic"][1]["clipped"] < found["delayed"][1]["clipped"] < 0.01 * found["static"][1]["clipped"]
+    assert found["delayed"][1]["output_error"] < 1.05 * found["dynamic"][1]["output_error"]
+
+
 def test_a_scale_for_32_neighbours_of_8_bits_errs_least() -> None:
     errors = [
         reported(weights="int8", fused=False, weight_outliers=4, granularity=g) for g in ("tensor", "row", "block32")
@@ -295,7 +316,12 @@ def test_a_scale_for_32_neighbours_of_8_bits_errs_least() -> None:
         (INT8 | {"pieces": 5}, "divide into 5 pieces"),
         (INT8 | {"drift": 0.0}, "more than 0"),
         (INT8 | {"activation_scale": "sliding"}, "pieces: 2 or more"),
-        (INT8 | {"activation_scale": "delayed", "pieces": 2}, "static, dynamic or sliding"),
+        (INT8 | {"compiled": True, "pieces": 2}, "not compiled"),
+        (INT8 | {"activation_scale": "dynamic", "rounding": "triton"}, "for fp8"),
+        (FP8 | {"activation_scale": "static", "rounding": "triton"}, "dynamic scale"),
+        (FP8 | {"activation_scale": "delayed", "rounding": "triton"}, "2 or more pieces"),
+        (FP8 | {"activation_scale": "dynamic", "rounding": "triton", "compiled": True}, "not compiled"),
+        (FP8 | {"activation_scale": "dynamic", "rounding": "triton", "fused": False}, "fused: true"),
         ({"pieces": 2}, "rounded activations"),
         ({"weights": "int8", "activations": "int8", "granularity": "block32"}, "fused: false"),
         ({"weights": "int8", "fused": False, "granularity": "block32", "k": 72}, "groups of 32"),

@@ -41,7 +41,7 @@ BY_TRITON = {
     4,
 }
 
-USED = ("impl", "backend", "weights", "expert_bits", "kernels")
+USED = ("impl", "backend", "weights", "expert_bits", "kernels", "rounding")
 NOT_INTERPRETED = {
     "an autotuned tile": "the autotuner times kernels on a GPU",
     "specialised warps": "warps are specialised by Triton's compiler",
@@ -78,6 +78,11 @@ def odd_sizes() -> dict[str, Case]:
     cases += [("order", {"shape": [7 * 16 - 3, 3 * 32 - 3], "blocks": [16, 32], "group_m": g}) for g in (1, 2, 4, 16)]
     cases += [*_attention(), *(("few_bits", {"shape": shape}) for shape in ([1, 40, 128], [17, 70, 256], [70, 1, 128]))]
     cases += [("few_bits", {"shape": [17, 70, 256], "activations": "float"})]
+    cases += [
+        ("cast", {"rows": rows, "cols": cols, "dtype": dtype, "delayed": delayed})
+        for rows, cols, dtype in ((1, 1, "float32"), (13, 700, "bfloat16"))
+        for delayed in (False, True)
+    ]
     cases += [("operator", {"transparent": transparent, "n": 3 * 64 + 5, "block": 64}) for transparent in (False, True)]
     cases += [
         ("over_latents", {"heads": heads, "kv_len": kv_len, "dtype": dtype, "splits": splits})
@@ -230,7 +235,7 @@ def small(params: dict[str, Any], workload: str) -> dict[str, Any]:
             "head_dim": 32,
         },
         "attention.latent": {"batch": 1, "heads": 32, "latent_dim": 32, "kv_len": 128},
-        "quant.linear": {"m": 3, "n": 40, "k": 256},
+        "quant.linear": {"m": 3, "n": 40, "k": 256} | ({"m": 16, "n": 48} if params.get("pieces", 1) > 1 else {}),
         "moe.layer": {"tokens": 8, "hidden": 128, "expert_hidden": 128, "experts": 4},
         "tensor.op": {"n": 3 * params["cols"]} if "cols" in params else flat,
     }[workload]

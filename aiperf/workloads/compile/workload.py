@@ -1,5 +1,5 @@
 """A function called with a schedule of input lengths under stated torch.compile settings, or under jax.jit. Workloads:
-compile.process, compile.xla.
+compile.process, compile.xla; compile.decode of flex_attention whose mask changes with every step (decoding.py).
 
 The kernels are those that the compilers make. What must not live here: the functions (subjects.py), whole models
 (model/), new processes and what they find on disk (startup/).
@@ -8,9 +8,6 @@ The kernels are those that the compilers make. What must not live here: the func
 from __future__ import annotations
 
 import contextlib
-import os
-from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -19,10 +16,14 @@ import torch
 from torch.nn import functional
 
 from aiperf.workloads.compile import subjects
+from aiperf.workloads.compile.anew import begun_anew, try_vector_instructions
+from aiperf.workloads.compile.decoding import decode
 from aiperf.workloads.compile.xla import XlaPrograms
 from aiperf.workloads.contract import Context, SkipSide, Work, Workload
 from aiperf.workloads.shared.agreement import relative_frobenius
 from aiperf.workloads.shared.compiler_counts import compiler_counts
+
+__all__ = ["decode", "process", "xla"]
 
 _BUCKET = 64
 _DYNAMIC = {"off": False, "auto": None, "on": True, "mark": None}
@@ -30,49 +31,6 @@ _OF_TOKENS = (*subjects.WITH_NUMBER, "row_norms", "block", "decode_block")
 _COUNTS = ("graphs", "compiles", "graph_breaks", "graph_skips")
 _SPREAD_OVER = 8
 """Lengths that a spread makes of one."""
-
-
-def _forget() -> None:
-    """Drop all compiled code and the compiler's totals: the harness takes a growing total for a side that still warms
-    up."""
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
-
-
-@contextlib.contextmanager
-def _kept_files(folder: Path) -> Iterator[None]:
-    """Inductor's and Triton's files in a folder that stays; what Inductor has in memory is dropped."""
-    from torch._inductor.utils import clear_caches
-
-    clear_caches()
-    places = {"TORCHINDUCTOR_CACHE_DIR": str(folder), "TRITON_CACHE_DIR": str(folder / "triton")}
-    before = {name: os.environ.get(name) for name in places}
-    os.environ |= places
-    try:
-        yield
-    finally:
-        clear_caches()
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-@contextlib.contextmanager
-def _begun_anew(backend: str, scratch: Path, *, kept: bool = False) -> Iterator[None]:
-    """No compiled code on entry and on exit; for Inductor with an empty cache folder in between, or one that is
-    kept."""
-    _forget()
-    with contextlib.ExitStack() as inside:
-        if kept:
-            inside.enter_context(_kept_files(scratch / "compiled"))
-        elif backend == "inductor":
-            from torch._inductor.utils import fresh_cache
-
-            inside.enter_context(fresh_cache(dir=str(scratch)))
-        yield
-    _forget()
 
 
 def spread_lengths(longest: int, spread: float) -> list[int]:
@@ -100,7 +58,7 @@ class _Rounds:
             self._calls()
             return
         asked = self._asked
-        with _begun_anew(asked.backend, asked.context.scratch, kept=asked.compiler_files == "kept"):
+        with begun_anew(asked.backend, asked.context.scratch, kept=asked.compiler_files == "kept"):
             self._ready = self._compiled()
             self._calls()
             self._counted = compiler_counts(*_COUNTS)
@@ -174,13 +132,6 @@ class _Rounds:
         if key not in self.out:
             self.out[key] = torch.empty(valid.shape, dtype=valid.dtype, device=valid.device)
         self.out[key].copy_(valid)
-
-
-def _try_vector_instructions() -> None:
-    """Of this CPU; the compiler does it once a process."""
-    from torch._inductor.cpu_vec_isa import pick_vec_isa
-
-    pick_vec_isa()
 
 
 def _validate(asked: SimpleNamespace) -> None:
@@ -288,7 +239,7 @@ def process(
     )
     asked.anew = backend != "none" and include_compile
     if asked.anew and backend == "inductor" and context.device == "cpu":
-        _try_vector_instructions()
+        try_vector_instructions()
     rounds = _Rounds(subject, asked)
     return Workload(
         step=rounds.run,

@@ -10,12 +10,10 @@ from typing import Any
 
 import torch
 
-from aiperf.workloads.quant import schemes
+from aiperf.workloads.quant import casts, schemes
 
-_DELAYED = 1024
-"""Steps whose scales a delayed one is chosen from."""
-_SLIDING = 2
-"""Pieces before a row's own whose scales a sliding one is chosen from."""
+_SPAN = {"delayed": casts.HISTORY, "sliding": 2}
+"""Pieces before a row's own whose scales one is chosen from."""
 _PAST = 1.01
 """Times the largest code from which a value counts as clipped: what rounding alone brings there does not."""
 
@@ -27,9 +25,10 @@ def grow(x: Any, drift: float) -> None:
 
 
 class Activations:
-    """Rows x [m, k] in ``pieces``, rounded to ``kind`` by a scale that is static, dynamic, delayed or sliding."""
+    """Rows x [m, k] in ``pieces``, rounded to ``kind`` by a scale that is static, dynamic, delayed or sliding.
+    ``rounding`` triton raises SkipSide where Triton cannot run."""
 
-    def __init__(self, x: Any, *, kind: str, pieces: int, how: str) -> None:
+    def __init__(self, x: Any, *, kind: str, pieces: int, how: str, rounding: str = "torch") -> None:
         self._x, self._kind, self._how = x, kind, how
         self._rows = len(x) // pieces
         self._at = slice(0, self._rows)
@@ -37,6 +36,7 @@ class Activations:
         self._first: Any = None
         """The scale that fits the first piece as set-up drew it."""
         self._history: Any = None
+        self._casts: Any = casts.Casts(x[self._at], delayed=how == "delayed") if rounding == "triton" else None
 
     def calibrate(self, multiplier: Any) -> None:
         """Inputs are new: rows are multiplied by ``multiplier`` [k], if any, and the range is that of the first
@@ -44,7 +44,7 @@ class Activations:
         self._by, self._at = multiplier, slice(0, self._rows)
         if self._kind != "float":
             self._first = schemes.activation_scale(self.taken(), self._kind)
-            self._history = self._first.repeat(_DELAYED)
+            self._history = self._first.repeat(casts.HISTORY)
 
     def taken(self) -> Any:
         """The rows whose turn it is."""
@@ -59,22 +59,32 @@ class Activations:
             return schemes.activation_scale(self.taken(), self._kind)
         return schemes.delayed_scale(self.taken(), self._history, self._kind)
 
+    def codes(self) -> tuple[Any, Any]:
+        """The rows rounded to fp8 and their scale."""
+        if self._casts is not None:
+            return self._casts(self.taken())
+        x, step = self.taken(), self.scale()
+        return schemes.rounded(x, step, "fp8"), step
+
     def whole(self, multiply: Callable[[], Any]) -> Any:
-        """What ``multiply`` makes of all pieces. A sliding scale begins with that of set-up, whatever the step before
-        has seen."""
+        """What ``multiply`` makes of all pieces. A delayed or sliding scale begins with that of set-up, whatever the
+        step before has seen."""
         if self._rows == len(self._x):
             return multiply()
-        if self._how == "sliding":
-            self._history = self._first.repeat(_SLIDING)
+        if self._casts is not None:
+            self._casts.begin(self._first)
+        elif self._how in _SPAN:
+            self._history = self._first.repeat(_SPAN[self._how])
         return torch.cat(list(self._products(multiply)))
 
     def clipped(self) -> float:
-        """Share of the rows' values that lie past the scale by which their piece is rounded. A delayed range is left as
-        it was found."""
+        """Share of the rows' values that lie past the scale by which their piece is rounded. The range of steps before
+        is left as it was found."""
         if self._kind == "float":
             return 0.0
         kept, past = self._history, 0
-        self._history = self._first.repeat(_SLIDING) if self._how == "sliding" else kept.clone()
+        anew = self._how in _SPAN and self._rows < len(self._x)
+        self._history = self._first.repeat(_SPAN[self._how]) if anew else kept.clone()
         for _ in self._turns():
             past += int((self.taken().float().abs() > _PAST * schemes.LIMIT[self._kind] * self.scale()).sum())
         self._history = kept
@@ -91,11 +101,17 @@ class Activations:
             yield
 
 
-def check(m: int, pieces: int, drift: float, *, kind: str, how: str, compiled: bool) -> None:
+def check(
+    m: int, pieces: int, drift: float, *, kind: str, how: str, compiled: bool, rounding: str, fused: bool
+) -> None:
     """Raises ValueError for pieces that are none, and for what they do not go with."""
     if pieces < 1 or m % pieces or drift <= 0:
         raise ValueError(f"{m} rows must divide into {pieces} pieces, and drift be more than 0")
-    if pieces > 1 and (kind == "float" or how == "delayed" or compiled):
-        raise ValueError("pieces are about the scale of rounded activations: static, dynamic or sliding, not compiled")
+    if pieces > 1 and (kind == "float" or compiled):
+        raise ValueError("pieces are about the scale of rounded activations, not compiled")
     if how == "sliding" and pieces == 1:
         raise ValueError("a sliding scale is that of pieces before; it needs pieces: 2 or more")
+    if rounding == "triton" and (kind != "fp8" or compiled or not fused):
+        raise ValueError("rounding: triton is for fp8 activations, not compiled, and needs fused: true")
+    if rounding == "triton" and how != "dynamic" and (how != "delayed" or pieces == 1):
+        raise ValueError("rounding: triton needs a dynamic scale, or a delayed one of 2 or more pieces")

@@ -135,11 +135,16 @@ def rounded(x: Any, scale: Any, kind: str) -> Any:
 
 
 def product(
-    taken: Callable[[], Any], weight: Callable[[], Stored], scale: Callable[[], Any], *, activations: str
+    taken: Callable[[], Any],
+    weight: Callable[[], Stored],
+    scale: Callable[[], Any],
+    *,
+    activations: str,
+    in_fp8: Callable[[], tuple[Any, Any]],
 ) -> Callable[[], Any]:
-    """``taken`` [m, k] times the stored weight, by a product that reads it as it is stored; a new [m, n]. Raises
-    ValueError unless ``activations`` is int8 or fp8 as the weight, float beside int4, or float or fp8 beside
-    int4_symmetric, and SkipSide where there is no such product."""
+    """``taken`` [m, k], of which ``in_fp8`` gives codes and their scale, times the stored weight, by a product that
+    reads it as it is stored; a new [m, n]. Raises ValueError unless ``activations`` is int8 or fp8 as the weight, float
+    beside int4, or float or fp8 beside int4_symmetric, and SkipSide where there is no such product."""
     kind = weight().kind
     if (kind, activations) not in _PRODUCTS:
         raise ValueError(
@@ -152,9 +157,8 @@ def product(
         return (sums * (stored.scale * step)).to(x.dtype)
 
     def by_fp8() -> Any:
-        x, stored, step = taken(), weight(), scale()
-        codes = rounded(x, step, "fp8")
-        return torch._scaled_mm(codes, stored.codes.t(), scale_a=step, scale_b=stored.scale, out_dtype=x.dtype)
+        stored, (codes, step) = weight(), in_fp8()
+        return torch._scaled_mm(codes, stored.codes.t(), scale_a=step, scale_b=stored.scale, out_dtype=taken().dtype)
 
     def by_int4() -> Any:
         x, stored = taken(), weight()
@@ -163,8 +167,7 @@ def product(
 
     def by_few_bits() -> Any:
         x, stored = taken(), weight()
-        step = scale() if activations == "fp8" else None
-        codes = x if step is None else rounded(x, step, "fp8")
+        codes, step = in_fp8() if activations == "fp8" else (x, None)
         return few_bits.product(codes, step, stored.codes, stored.scale, dtype=x.dtype)
 
     if kind == "int4_symmetric":

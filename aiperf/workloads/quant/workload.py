@@ -34,6 +34,7 @@ def linear(
     activation_scale: Literal["static", "dynamic", "delayed", "sliding"] = "static",
     pieces: int = 1,
     drift: float = 1.0,
+    rounding: Literal["torch", "triton"] = "torch",
     granularity: Literal["own", "tensor", "row", "block32"] = "own",
     method: Literal["rtn", "gptq", "awq", "smoothquant"] = "rtn",
     calibration: Literal["alike", "unlike"] = "alike",
@@ -52,8 +53,10 @@ def linear(
     These are rounded in the step, with one scale: ``static`` is the largest value seen in set-up, ``dynamic`` is sought
     anew in each step, ``delayed`` is the largest of 1024 steps before, to which the step adds its own. Rows may come in
     ``pieces`` of equal size, one after the other, growing to ``drift`` times the size from the first row to the last:
-    then ``static`` is the largest value of the first piece, and ``sliding`` that of the two pieces before, anew for
-    each. ``fused`` multiplies what is stored; otherwise it is turned back into floats by passes of their own.
+    then ``static`` is the largest value of the first piece, ``sliding`` that of the two pieces before, anew for each,
+    and ``delayed`` that of the pieces before and of the first, as set-up found it. ``rounding: triton``: to fp8, by
+    kernels of our own; a dynamic scale takes two passes over the activations, a delayed one seeks the next in the pass
+    that rounds. ``fused`` multiplies what is stored; otherwise it is turned back into floats by passes of their own.
     ``compiled``: by torch.compile.
 
     ``granularity`` other than its own: int8 with one scale, int4 with one for the tensor, a row or 32 neighbours;
@@ -69,14 +72,15 @@ def linear(
     """
     _check(m, n, k, weights=weights, activations=activations, fused=fused)
     _check_rounding(k, weights, activations, granularity=granularity, method=method, fused=fused)
-    ranges.check(m, pieces, drift, kind=activations, how=activation_scale, compiled=compiled)
+    way = {"kind": activations, "how": activation_scale, "rounding": rounding}
+    ranges.check(m, pieces, drift, compiled=compiled, fused=fused, **way)
     outliers = calibrated.OutlierChannels(activation_outliers, weight_outliers)
     if not (0 <= activation_outliers <= k and 0 <= weight_outliers <= n):
         raise ValueError("outliers are channels: no more than k of activations and n of weights, and 0 or more")
     kind = torch_dtype("bfloat16" if context.on_gpu or weights == "int4" else "float32")
     x, w = (empty(context, shape, kind) for shape in ((m, k), (n, k)))
     held: dict[str, Any] = {}
-    rows = ranges.Activations(x, kind=activations, pieces=pieces, how=activation_scale)
+    rows = ranges.Activations(x, kind=activations, pieces=pieces, how=activation_scale, rounding=rounding)
 
     def redraw(seed: int) -> None:
         held.pop("truth", None)
@@ -96,7 +100,7 @@ def linear(
     if weights == "float":
         multiply: Callable[[], Any] = partial(torch.nn.functional.linear, x, w)
     else:
-        make = schemes.product if fused else schemes.separate
+        make = partial(schemes.product, in_fp8=rows.codes) if fused else schemes.separate
         multiply = make(rows.taken, lambda: held["weight"], rows.scale, activations=activations)
     if compiled:
         multiply = tried(torch.compile(multiply, dynamic=False), "torch.compile does not take this layer here")
