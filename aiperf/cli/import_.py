@@ -38,6 +38,7 @@ class Tool(StrEnum):
     vllm_bench = "vllm-bench"
     guidellm = "guidellm"
     nvidia_aiperf = "nvidia-aiperf"
+    genai_perf = "genai-perf"
 
 
 @with_format(OutputFormat.table, OutputFormat.markdown, OutputFormat.json)
@@ -66,9 +67,9 @@ def import_(
     """Import results of other tools, one run per file.
 
     It reads the files of pyperf, hyperfine, pytest-benchmark, asv, google/benchmark, nvbench, criterion, JMH and
-    BenchmarkDotNet, the text of go test -bench and of nccl-tests, and the requests of vllm bench serve, guidellm and
-    NVIDIA's aiperf. The tool's own mean, median and number of readings are kept and shown next to those of aiperf: the
-    geometric mean of the replicates and their spread.
+    BenchmarkDotNet, the text of go test -bench and of nccl-tests, and the requests of vllm bench serve, guidellm,
+    NVIDIA's aiperf and genai-perf (profile_export.json). The tool's own mean, median and number of readings are kept
+    and shown next to those of aiperf: the geometric mean of the replicates and their spread.
     """
     if bool(before) != bool(after) or (name and not before):
         raise usage(

@@ -1,4 +1,4 @@
-"""Per-request results of clients that load servers: ``vllm bench serve``, guidellm, NVIDIA's aiperf.
+"""Per-request results of clients that load servers: ``vllm bench serve``, guidellm, NVIDIA's aiperf and genai-perf.
 
 What must not live here: other tools, starting a client, what becomes of the requests.
 """
@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from aiperf.formats.document import ForeignError, Node
@@ -17,6 +18,8 @@ PLACEHOLDERS = ("url", "port", "model", "output", "trace", "rate", "requests", "
 """What a command of a client may have in braces."""
 _RECORD = {"metadata", "metrics"}
 """Keys of each line of NVIDIA's aiperf."""
+_DATA, _NO_DATA = "data:", (":", "event:", "id:", "retry:")
+"""How lines of a stream of events begin."""
 
 
 @dataclass(frozen=True)
@@ -192,29 +195,144 @@ def read_nvidia(document: Node) -> ClientFile:
     requests = []
     for place, record in enumerate(_records(document)):
         node = Node(record, f"line {place + 1}")
+        metadata, metrics = node.members("metadata"), node["metrics"]
+        if metadata.text("benchmark_phase") == "warmup":
+            continue
         if (error := node.maybe("error")) is not None:
-            what = error.value.get("message") if isinstance(error.value, dict) else error.value
-            requests.append(ClientRequest(error=str(what or "failed")))
+            requests.append(ClientRequest(error=_reason(error)))
             continue
         ttft, gap, whole = (
-            _seconds(node["metrics"].maybe(name))
-            for name in ("time_to_first_token", "inter_token_latency", "request_latency")
+            _seconds(metrics.maybe(name)) for name in ("time_to_first_token", "inter_token_latency", "request_latency")
         )
-        began = node.members("metadata").maybe_number("request_start_ns")
-        sent = None if began is None else began / 1e9
-        tokens = node["metrics"].members("output_sequence_length").fact("value") or None
-        requests.append(ClientRequest(ttft=ttft, inter_token=gap, end_to_end=whole, sent=sent, tokens=tokens))
+        tokens = metrics.members("output_sequence_length").fact("value") or None
+        if counted := metrics.members("usage_completion_tokens").fact("value"):
+            # The server's own count; the other one is of the tokenizer that the client was given.
+            tokens = counted
+            gap = (whole - ttft) / (counted - 1) if whole is not None and ttft is not None and counted > 1 else None
+        gaps, began = _gaps(metrics.maybe("inter_chunk_latency")), metadata.maybe_number("request_start_ns")
+        requests.append(
+            ClientRequest(
+                ttft=ttft,
+                gaps=gaps if tokens == len(gaps) + 1 else (),
+                inter_token=gap,
+                end_to_end=whole,
+                sent=None if began is None else began / 1e9,
+                tokens=tokens,
+            )
+        )
     return ClientFile("nvidia-aiperf", (ClientRun(tuple(requests)),))
 
 
+def _reason(error: Node) -> str:
+    """What an error of a server or a client says."""
+    what = error.value.get("message") if isinstance(error.value, dict) else error.value
+    return str(what or "failed")
+
+
 def _seconds(metric: Node | None) -> float | None:
-    if metric is None:
-        return None
-    unit = metric.text("unit")
+    return None if metric is None else metric.number("value") * _factor(metric)
+
+
+def _gaps(metric: Node | None) -> tuple[float, ...]:
+    """Seconds from each chunk to the next one."""
+    return () if metric is None else tuple(value * _factor(metric) for value in metric.numbers("value"))
+
+
+def _factor(metric: Node) -> float:
     factors = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
-    if unit not in factors:
+    if metric.text("unit") not in factors:
         raise metric["unit"].wrong("ns, us, ms or s")
-    return metric.number("value") * factors[unit]
+    return factors[metric.text("unit")]
+
+
+# ---- genai-perf ------------------------------------------------------------------------------------------------------
+
+
+def is_genai_perf(document: Node) -> bool:
+    """Whether it is a ``profile_export.json``. Raises ForeignError."""
+    found = document.each("experiments")
+    return document.maybe("service_kind") is not None and any(e.maybe("requests") is not None for e in found)
+
+
+def read_genai_perf(document: Node) -> ClientFile:
+    """Read ``profile_export.json``, which Perf Analyzer writes for genai-perf. Raises ForeignError."""
+    experiments, kind = document.each("experiments"), document.text("service_kind")
+    loads = [node.members("experiment") for node in experiments]
+    # A load of 0 stands for one that is neither a concurrency nor a rate.
+    axes = [{load.text("mode"): load.text("value")} if load.maybe_number("value") else {} for load in loads]
+    runs = []
+    for node, own in zip(experiments, axes, strict=True):
+        load = "".join(f" {mode} {value}" for mode, value in own.items()) if len(axes) > 1 else ""
+        requests = tuple(_of_genai_perf(request, kind) for request in node.each("requests"))
+        runs.append(ClientRun(requests, f"genai-perf{load}"))
+    by = f"with Perf Analyzer {version}" if (version := document.text("version")) else ""
+    return ClientFile("genai-perf", tuple(runs), by, axes=axes[0] if len(axes) == 1 else {})
+
+
+def _of_genai_perf(request: Node, kind: str) -> ClientRequest:
+    """One request, by the rules of genai-perf's own figures: chunks without text do not count, and the time between
+    tokens is a mean over the tokens. A chunk is a token unless the server has said how many it produced."""
+    began, tokens = _nanoseconds(request["timestamp"]), 0
+    times = [_nanoseconds(node) for node in request.each("response_timestamps")]
+    outputs = request.each("response_outputs")
+    if len(times) != len(outputs):
+        raise ForeignError(f"{request.at}: response_timestamps and response_outputs are not of the same responses")
+    streamed = len(times) > 1
+    if kind == "openai":
+        texts = [output.text("response") for output in outputs]
+        streamed, events = any(text.startswith(_DATA) for text in texts), _events(times, texts)
+        if error := next((_reason(found) for _, event in events if (found := event.maybe("error")) is not None), ""):
+            return ClientRequest(error=error)
+        tokens = max((event.members("usage").fact("completion_tokens") for _, event in events), default=0)
+        times = [at for at, event in events if not streamed or _has_text(event)]
+    if not times:
+        return ClientRequest(error="no response has a text")
+    gaps = tuple((after - before) / 1e9 for before, after in pairwise(times))
+    produced = tokens or len(times)
+    return ClientRequest(
+        ttft=(times[0] - began) / 1e9 if streamed else None,
+        gaps=gaps if produced == len(times) else (),
+        inter_token=sum(gaps) / (produced - 1) if times[-1] > times[0] and produced > 1 else None,
+        end_to_end=(times[-1] - began) / 1e9,
+        sent=began / 1e9,
+        tokens=tokens or None,
+    )
+
+
+def _nanoseconds(node: Node) -> int:
+    if type(node.value) is not int or not 0 <= node.value < 2**63:
+        raise node.wrong("a time in nanoseconds")
+    return node.value
+
+
+def _events(times: Sequence[int], texts: Sequence[str]) -> list[tuple[int, Node]]:
+    """When each event came, and what it holds: a response has one, several or, where it was cut, a part of one, which
+    counts by its beginning."""
+    whole: list[tuple[int, str]] = []
+    for at, text in zip(times, texts, strict=True):
+        if whole and not text.startswith((_DATA, *_NO_DATA)):
+            rest, mark, text = text.partition(_DATA)
+            whole[-1] = (whole[-1][0], whole[-1][1] + rest)
+            text = mark + text
+        whole.append((at, text))
+    found = []
+    for at, text in whole:
+        for line in text.splitlines() if text.startswith((_DATA, *_NO_DATA)) else [text]:
+            data = line.removeprefix(_DATA).strip()
+            if not data or data == "[DONE]" or line.startswith(_NO_DATA):
+                continue
+            try:
+                event = json.loads(data)
+            except (ValueError, RecursionError):
+                event = None
+            found.append((at, Node(event if isinstance(event, dict) else {"error": "a response is not JSON"}, "event")))
+    return found
+
+
+def _has_text(event: Node) -> bool:
+    """Whether a chunk of a stream holds a piece of the answer."""
+    choice = next(iter(event.each("choices")), Node({}))
+    return bool(choice.members("delta").text("content") or choice.text("text"))
 
 
 # ---- by content ------------------------------------------------------------------------------------------------------
@@ -223,6 +341,7 @@ READERS: Mapping[str, tuple[Callable[[Node], bool], Callable[[Node], ClientFile]
     "vllm-bench": (is_vllm, read_vllm),
     "guidellm": (is_guidellm, read_guidellm),
     "nvidia-aiperf": (is_nvidia, read_nvidia),
+    "genai-perf": (is_genai_perf, read_genai_perf),
 }
 """Tool -> whether a document is its own, and how it is read."""
 

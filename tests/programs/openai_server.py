@@ -143,7 +143,9 @@ async def _stream(prompt: str, usage: dict[str, Any], writer: asyncio.StreamWrit
             text = f" {words[place % len(words)]}{asked.says}"
             _event(writer, {"choices": [{"delta": {"content": text}}]})
             await writer.drain()
-    last = {"choices": [{"delta": {}, "finish_reason": "length"}], "usage": usage}
+    last: dict[str, Any] = {"choices": [{"delta": {}, "finish_reason": "length"}], "usage": usage}
+    if asked.accepted:
+        last["timings"] = {"predicted_n": many, "draft_n": 2 * asked.accepted, "draft_n_accepted": asked.accepted}
     _event(writer, last)
     writer.write(b"data: [DONE]\n\n")
     await writer.drain()
@@ -151,7 +153,7 @@ async def _stream(prompt: str, usage: dict[str, Any], writer: asyncio.StreamWrit
 
 
 def _event(writer: asyncio.StreamWriter, event: dict[str, Any]) -> None:
-    writer.write(b"data: " + json.dumps(event).encode() + b"\n\n")
+    writer.write(b"data: " + json.dumps({"object": "chat.completion.chunk", **event}).encode() + b"\n\n")
 
 
 def _whole(writer: asyncio.StreamWriter, status: int, body: Any) -> bool:
@@ -175,6 +177,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--no-flush", action="store_true")
     parser.add_argument("--prefill", type=float, default=0.0, help="seconds a word of a prompt that is not cached")
     parser.add_argument("--cached-tokens", action="store_true", help="say in answers what was cached")
+    parser.add_argument("--accepted", type=int, default=0, help="drafted tokens of an answer, as llama.cpp says it")
     parser.add_argument("--strict", action="store_true", help="refuse requests with stream_options")
     parser.add_argument("--exit", type=int, default=0, help="end at once with this status")
     return parser.parse_args()

@@ -44,5 +44,6 @@ FORMATS = tuple(
         ("vllm-bench", 'vllm bench serve --save-detailed: "ttfts" and "itls"'),
         ("guidellm", 'guidellm: "benchmarks" whose "requests" hold "successful"'),
         ("nvidia-aiperf", 'NVIDIA\'s aiperf: lines with "metadata" and "metrics"'),
+        ("genai-perf", 'genai-perf: "service_kind", and "experiments" with "requests"'),
     )
 )

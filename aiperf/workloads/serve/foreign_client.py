@@ -217,8 +217,8 @@ def _read(work: Path) -> ClientFile:
     if found:
         raise ClientFault(f"the client wrote {len(found)} files with requests ({names}): have it write one")
     raise ClientFault(
-        f"the client wrote nothing that is known ({names}): requests of vllm bench serve --save-detailed, guidellm and "
-        "NVIDIA's aiperf are read"
+        f"the client wrote nothing that is known ({names}): requests of vllm bench serve --save-detailed, guidellm, "
+        "NVIDIA's aiperf and genai-perf are read"
     )
 
 
