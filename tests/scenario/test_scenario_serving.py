@@ -53,6 +53,12 @@ def test_every_option_of_a_shipped_server_is_one_that_its_program_takes(name: st
     assert "{port}" in command
 
 
+def test_every_shipped_server_of_sglang_exports_its_counts_and_says_what_it_had_cached() -> None:
+    of_sglang = [command for _, command in commands() if "sglang" in command]
+    assert len(of_sglang) == 6
+    assert all({"--enable-metrics", "--enable-cache-report"} <= set(command.split()) for command in of_sglang)
+
+
 def test_every_recorded_program_has_a_pair_and_an_option_of_another_one_is_noticed() -> None:
     begun = {file for begin, file in PROGRAMS.items() for _, command in commands() if command.startswith(f"{begin} ")}
     assert begun == set(PROGRAMS.values()) == {path.stem for path in FIXTURES.glob("*.txt")}

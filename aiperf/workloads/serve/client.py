@@ -81,6 +81,8 @@ class Request:
     """Tokens of the prompt, as the server counts them."""
     cached_tokens: int | None = None
     """Those of them that the server says it had in its prefix cache."""
+    accepted_tokens: int | None = None
+    """Tokens of the answer that a draft had proposed, where the server says so."""
     planned: bool = True
     """Whether it is known when it was to be sent; without that its times count from sending."""
     gap: float | None = None
@@ -293,7 +295,7 @@ def _piece(text: bytes, request: Request) -> tuple[str, bool]:
 
 
 def _note_counts(event: Mapping[str, Any], request: Request) -> None:
-    """Keep what the server says it counted; llama.cpp's server has what it had cached among its timings."""
+    """Keep what the server says it counted; llama.cpp's server has cached and drafted tokens among its timings."""
     usage, timings = event.get("usage"), event.get("timings")
     usage, timings = (part if isinstance(part, dict) else {} for part in (usage, timings))
     details = usage.get("prompt_tokens_details")
@@ -302,6 +304,7 @@ def _note_counts(event: Mapping[str, Any], request: Request) -> None:
         ("counted", usage.get("completion_tokens")),
         ("prompt_tokens", usage.get("prompt_tokens")),
         ("cached_tokens", cached),
+        ("accepted_tokens", timings.get("draft_n_accepted")),
     ):
         if isinstance(value, int):
             setattr(request, name, value)

@@ -100,6 +100,23 @@ def cached_share(played: Played) -> float | None:
     return sum(r.cached_tokens or 0 for r in requests) / sum(r.prompt_tokens or 0 for r in requests)
 
 
+def acceptance_length(counted: Mapping[str, float], played: Played, latest: float | None) -> float | None:
+    """Tokens for each verification of a draft, the target model's own among them, by what the server counted
+    meanwhile (``Server.counted``), else by its ``latest`` steps, else by the answers; None without speculative
+    decoding. Answers do not say how often the target model ran without a draft: those runs count as well."""
+    if drafts := counted.get("drafts"):
+        return 1 + counted.get("accepted_tokens", 0.0) / drafts
+    if verifications := counted.get("verifications"):
+        return counted.get("generated_tokens", 0.0) / verifications
+    if latest is not None:
+        return latest
+    answered = [request for request in requests_of(played) if request.ok]
+    if all(request.accepted_tokens is None for request in answered):
+        return None
+    tokens, accepted = (sum(r.tokens for r in answered), sum(r.accepted_tokens or 0 for r in answered))
+    return tokens / (tokens - accepted) if tokens > accepted else None
+
+
 def template_share(played: Played) -> float:
     """Share of the prompts' tokens that a template puts around every prompt, which any cache has after the first one:
     the fewest tokens of a prompt beyond its words, in each. 0 where the server does not count a prompt's tokens."""

@@ -31,10 +31,18 @@ _SAMPLE = re.compile(r"^([A-Za-z_:][\w:]*)(?:\{[^}]*\})?\s+([-+0-9.eE]+)\s*$", r
 _HITS = ("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total", "sglang:cached_tokens_total")
 _QUERIES = ("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total", "sglang:prompt_tokens_total")
 _COUNTED = {
-    "preemptions": ("vllm:num_preemptions_total", "sglang:num_retracted_reqs_total"),
-    "accepted_tokens": ("vllm:spec_decode_num_accepted_tokens_total",),
-    "drafts": ("vllm:spec_decode_num_drafts_total",),
+    "prefix_hits": _HITS,
+    "prefix_queries": _QUERIES,
+    "preemptions": ("vllm:num_preemptions_total", "sglang:num_retracted_requests_total"),
+    "drafts": ("vllm:spec_decode_num_drafts_total", "llamacpp:spec_decode_num_drafts_total"),
+    "draft_tokens": ("vllm:spec_decode_num_draft_tokens_total", "llamacpp:spec_decode_num_draft_tokens_total"),
+    "accepted_tokens": ("vllm:spec_decode_num_accepted_tokens_total", "llamacpp:spec_decode_num_accepted_tokens_total"),
+    "verifications": ("sglang:spec_verify_calls_total",),
+    "generated_tokens": ("sglang:generation_tokens_total",),
 }
+"""What a server counts from its start on -> how engines call it at /metrics."""
+_ACCEPT_LENGTH = "sglang:spec_accept_length"
+"""SGLang's own mean of its latest steps; 0 without speculative decoding."""
 _RUNNING = ("vllm:num_requests_running", "sglang:num_running_reqs", "llamacpp:requests_processing")
 _WAITING = ("vllm:num_requests_waiting", "sglang:num_queue_reqs", "llamacpp:requests_deferred")
 METRICS_PATH = "/metrics"
@@ -138,10 +146,11 @@ class Server:
 
     def counted(self) -> dict[str, float]:
         """What it exports at /metrics of those that are known here; empty where it exports none."""
-        sums = _sums(self._metrics())
-        known = {"prefix_hits": _HITS, "prefix_queries": _QUERIES, **_COUNTED}
-        found = {key: next((sums[name] for name in names if name in sums), None) for key, names in known.items()}
-        return {key: value for key, value in found.items() if value is not None}
+        return counts_of(self._metrics())
+
+    def latest_acceptance(self) -> float | None:
+        """The acceptance length of its latest steps, where it exports that."""
+        return latest_acceptance_of(self._metrics())
 
     def exports_batch(self) -> bool:
         """Whether it exports how many requests it runs and how many wait."""
@@ -164,6 +173,20 @@ def batch_of(metrics: str) -> tuple[int, int] | None:
     found = [next((sums[name] for name in names if name in sums), None) for names in (_RUNNING, _WAITING)]
     running, waiting = found
     return None if running is None or waiting is None else (round(running), round(waiting))
+
+
+def counts_of(metrics: str) -> dict[str, float]:
+    """What a server has counted from its start on, by the text of its metrics; without what it does not export."""
+    sums = _sums(metrics)
+    found = {key: next((sums[name] for name in names if name in sums), None) for key, names in _COUNTED.items()}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def latest_acceptance_of(metrics: str) -> float | None:
+    """The acceptance length of a server's latest steps, the mean of its ranks; None where none speculates."""
+    found = [float(value) for name, value in _SAMPLE.findall(metrics) if name == _ACCEPT_LENGTH]
+    known = [value for value in found if value > 0]
+    return sum(known) / len(known) if known else None
 
 
 def _sums(metrics: str) -> dict[str, float]:

@@ -289,6 +289,9 @@ class LoadedServer:
             {} if self._search is None else {"tries": len(self._search.tries), "cliff": float(self._search.is_cliff)}
         )
         exported = {name: now[name] - self._before.get(name, 0.0) for name in now}
+        accepted = metrics.acceptance_length(exported, self._played, self._server.latest_acceptance())
+        if accepted is not None:
+            exported["acceptance_length"] = round(accepted, 3)
         return {**metrics.counts(self._played, self._asked.slo), **tried, **exported}
 
     def outputs(self) -> Mapping[str, Any]:
