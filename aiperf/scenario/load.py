@@ -48,7 +48,10 @@ def load_scenario(path: Path) -> Scenario:
     gpu, gpu_faults = _gpu_block(document, parts)
     resolved, workload_faults = resolve_all(document, parts)
     parts = replace(parts, given=tuple(m.name for each in list(resolved.values())[:1] for m in each.metrics))
-    faults += [*gpu_faults, *rule_faults(document, parts), *workload_faults]
+    ruled = rule_faults(document, parts)
+    # Where a rule refuses a value, its type does not matter.
+    faults = [fault for fault in faults if fault.where not in {each.where for each in ruled}]
+    faults += [*gpu_faults, *ruled, *workload_faults]
     faults += parameter_faults(document, parts, resolved)
     # A value that cannot even be read has one fault: nothing else about it can be known.
     unreadable = {fault.where for fault in document.faults}

@@ -16,6 +16,7 @@ from aiperf.scenario.outline import Outline, RawSide, entry, head
 from aiperf.scenario.wording import dotted, shown
 
 LOAD = "serve.load"
+_TINY, _MODEL = "tiny-random", "{model}"
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_]+)\}")
 _NEEDED = ("rate", "requests")
 """What a trace that is drawn cannot do without; the workload has a default for everything else."""
@@ -26,11 +27,13 @@ def serving_faults(document: Document, parts: Outline) -> Iterator[Fault]:
     loads = [s for s in parts.sides if s.data.get("workload", document.data.get("workload")) == LOAD]
     for side in loads:
         yield from _server(document, parts, side)
+        yield from _tiny(document, parts, side)
         yield from _client(document, (*side.path, "client"), side.params)
         yield from _trace(document, parts, (*side.path, "trace"), side.params.get("trace"))
     if not loads:
         return
     yield from _cpus(document, parts, loads)
+    yield from _cache(document)
     yield from _trace(document, parts, ("params", "trace"), parts.params.get("trace"))
     yield from _client(document, ("params", "client"), parts.params)
     yield from _own_client(document, parts, loads)
@@ -56,12 +59,33 @@ def _server(document: Document, parts: Outline, side: RawSide) -> Iterator[Fault
         yield document.fault(side.path, what, "Keep one of the two.", key=True)
 
 
+def _tiny(document: Document, parts: Outline, side: RawSide) -> Iterator[Fault]:
+    """A model that is made on the spot has no name that could be written into the command."""
+    params = {**parts.params, **side.params}
+    server = params.get("server")
+    if params.get("model") == _TINY and isinstance(server, str) and _MODEL not in server:
+        at = (*side.path, "server") if "server" in side.params else ("params", "server")
+        hint = f"Write {_MODEL} where the model's name belongs: aiperf fills in the folder of {_TINY}."
+        yield document.fault(at, f"{dotted(at)} has no {_MODEL}, and the model is {_TINY}.", hint)
+
+
+def _cache(document: Document) -> Iterator[Fault]:
+    """The caches that ``measure.cache`` means are flushed in the client's process, between calls of which one is a
+    whole segment."""
+    measure = document.data.get("measure")
+    if isinstance(measure, dict) and "cache" in measure:
+        what = "measure.cache means the caches of CPU and GPU, which serve.load leaves to the servers."
+        hint = "For a server's prefix cache, write cache: cold or cache: warm under params."
+        yield document.fault(("measure", "cache"), what, hint)
+
+
 def _cpus(document: Document, parts: Outline, loads: Sequence[RawSide]) -> Iterator[Fault]:
     """A server that is started here leaves the client a CPU of its own."""
     needs = document.data.get("needs")
     cpus = needs.get("cpus", 1) if isinstance(needs, dict) else 1
     if cpus == 1 and any("server" in {*parts.params, *side.params, *map(head, parts.axes)} for side in loads):
-        what = "The client of a load needs a CPU of its own, and needs.cpus is 1."
+        has = "needs.cpus is 1" if isinstance(needs, dict) and "cpus" in needs else "needs.cpus is missing"
+        what = f"The client of a load needs a CPU of its own, and {has}."
         yield document.fault(("needs",) if "needs" in document.data else (), what, "Write needs: {cpus: 2}, or more.")
 
 

@@ -206,7 +206,12 @@ def test_a_client_that_fails_fails_its_case_with_the_end_of_its_log(marked: User
         ("requests: 16", "requests: 0", "params.trace.requests: 0 is not above 0"),
         ("before: {server:", "before: {cwd:", "before has no server"),
         ("needs: {cpus: 2}", "needs: {cpus: 1}", "needs.cpus is 1. Write needs: {cpus: 2}, or more."),
-        ("needs: {cpus: 2}\n", "", "The client of a load needs a CPU of its own"),
+        ("needs: {cpus: 2}\n", "", "The client of a load needs a CPU of its own, and needs.cpus is missing."),
+        (
+            "segments: 2",
+            "model: tiny-random",
+            "before.server has no {model}, and the model is tiny-random. Write {model}",
+        ),
         ("metric: end_to_end", "metric: max_rate", "max_rate is not searched"),
         ("segments: 2", "segment: 2", 'params.segment: serve.load has no parameter "segment"'),
     ],
@@ -219,3 +224,16 @@ def test_a_mistake_in_the_file_is_said_with_its_place(here, user: User, old: str
     assert done.code == 2
     assert said in " ".join(done.err.split())
     assert "wrong.yaml:" in done.err
+
+
+@pytest.mark.parametrize("cache", ["cold", "hot", "warm"])
+def test_the_caches_that_measure_means_are_refused_with_the_way_to_those_of_a_server(
+    here, user: User, cache: str
+) -> None:
+    name = written(user, "cached", metric=f"end_to_end, cache: {cache}")
+    done = here("run", name)
+    assert done.code == 2
+    assert " ".join(done.err.split()) == (
+        "cached.yaml:10:38: measure.cache means the caches of CPU and GPU, which serve.load leaves to the servers. For "
+        "a server's prefix cache, write cache: cold or cache: warm under params."
+    )
