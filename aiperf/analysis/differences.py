@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from aiperf.analysis.gate import Difference
 from aiperf.records import CaseRecord, RunRecord, Side
+from aiperf.records.machines import machines
 
 NONE = "none"
 """Stands for a field that one of the two does not have."""
@@ -50,7 +51,7 @@ def run_differences(then: RunRecord, now: RunRecord) -> Differences:
     """
     if not (then.known and now.known):
         return Differences((Difference("own record", *("read" if run.known else "damaged" for run in (then, now))),))
-    first, second = (_fingerprint(run) for run in (then, now))
+    first, second = (_fingerprint(run.host) for run in (then, now))
     # An imported run has no fingerprint; its host id stands for what its file, or its user, says of the machine.
     named = then.host_id and then.host_id == now.host_id and not (first and second)
     must = () if named else differing(first, second)
@@ -58,7 +59,11 @@ def run_differences(then: RunRecord, now: RunRecord) -> Differences:
         # Neither has a fingerprint, so that they differ in what each is called.
         must = (Difference("host id", then.host_id or UNKNOWN, now.host_id or UNKNOWN),)
     named_already = {d.name.removeprefix("libraries.") for d in must}
+    of_nodes = _node_differences(then, now)
+    must += of_nodes.must_match
     rest = field_differences(_part(first, "record_only"), _part(second, "record_only"))
+    rest += of_nodes.record_only
+    rest += field_differences({"nodes": len(then.nodes) + 1}, {"nodes": len(now.nodes) + 1})
     software = field_differences(then.software, now.software, prefix="software")
     # A library that must match has its version in the software too.
     software = tuple(d for d in software if d.name.removeprefix("software.") not in named_already)
@@ -91,8 +96,23 @@ def case_differences(then: CaseRecord, now: CaseRecord) -> tuple[Difference, ...
     return (*found, *_compared("replicate", then.replicate, now.replicate))
 
 
-def _fingerprint(run: RunRecord) -> Mapping[str, Any]:
-    found = run.host.get("fingerprint")
+def _node_differences(then: RunRecord, now: RunRecord) -> Differences:
+    """Differences between the other nodes of the same rank, as ``node2.memory_gib``.
+
+    A case uses the first nodes of its run, so a node that only one of the runs has changes no case of both.
+    """
+    must: list[Difference] = []
+    rest: list[Difference] = []
+    for place, (one, other) in enumerate(zip(machines(then)[1:], machines(now)[1:], strict=False), 2):
+        first, second = _fingerprint(one.host), _fingerprint(other.host)
+        record_only = field_differences(_part(first, "record_only"), _part(second, "record_only"))
+        must += [replace(each, name=f"node{place}.{each.name}") for each in differing(first, second)]
+        rest += [replace(each, name=f"node{place}.{each.name}") for each in record_only]
+    return Differences(tuple(must), tuple(rest))
+
+
+def _fingerprint(host: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = host.get("fingerprint")
     return found if isinstance(found, Mapping) else {}
 
 

@@ -15,7 +15,9 @@ from aiperf.analysis.differences import case_differences, run_differences
 from aiperf.analysis.distributions import t_quantile
 from aiperf.analysis.estimates import predicted, ratio_estimate, ratio_of
 from aiperf.records import CaseRecord, Result, RunRecord
+from aiperf.records.machines import Machine, machines
 
+_Key = tuple[tuple[str, ...], ...]
 FEWEST_HOSTS = 3
 """Hosts that a prediction needs: of two a spread is known to a factor of dozens."""
 ALPHA = 0.05
@@ -24,10 +26,17 @@ ALPHA = 0.05
 
 @dataclass(frozen=True)
 class OnHost:
-    """The newest result of a case on one host."""
+    """The newest result of a case on one host, or on one set of nodes."""
 
     run: RunRecord
     result: Result
+    machines: tuple[Machine, ...]
+    """The host, or the nodes that the case ran on."""
+
+    @property
+    def key(self) -> _Key:
+        """What tells it from equal hosts."""
+        return tuple(machine.key for machine in self.machines)
 
 
 @dataclass(frozen=True)
@@ -60,39 +69,56 @@ class HostKind:
     """Other fields in which they differ; what these do is in the spread."""
 
     @property
-    def ids(self) -> tuple[str, ...]:
-        """Each host once."""
-        return tuple(dict.fromkeys(one.run.host_id for case in self.cases for one in case.hosts))
+    def count(self) -> int:
+        """Of different machines."""
+        return len({one.key for case in self.cases for one in case.hosts})
 
 
 def over_hosts(found: Iterable[tuple[RunRecord, CaseRecord]], *, alpha: float = ALPHA) -> tuple[HostKind, ...]:
     """Every primary comparison by kind of host; ``found`` is in order of time, and of each host the newest counts.
 
-    Left out are results that are invalid, provisional or without an interval, and hosts without a name.
+    A machine is known by its GPUs or its machine id, else by class and host name: equal machines of one name then count
+    as one, and not at all beside one of that class and name that is known. Left out are results that are invalid,
+    provisional or without an interval, and hosts without a class.
     """
-    newest: dict[tuple[Any, ...], dict[tuple[str, str, str], dict[str, tuple[RunRecord, CaseRecord, Result]]]] = {}
+    newest: dict[tuple[Any, ...], dict[tuple[str, str, str], dict[_Key, tuple[OnHost, CaseRecord]]]] = {}
     for run, record in found:
+        used = machines(run, record.case.nodes)
         for result in record.results if run.host_id else ():
             if result.primary and _stands(record, result):
-                key = (record.case.id, result.side, result.against)
-                hosts = newest.setdefault(_kind(run.host), {}).setdefault(key, {})
-                hosts.pop(run.host_id, None)
-                hosts[run.host_id] = (run, record, result)
+                kind = tuple(_kind(machine.host) for machine in used)
+                hosts = newest.setdefault(kind, {}).setdefault((record.case.id, result.side, result.against), {})
+                one = OnHost(run, result, used)
+                hosts.pop(one.key, None)
+                hosts[one.key] = one, record
     return tuple(_of_kind(cases, alpha) for cases in newest.values())
 
 
-def _of_kind(
-    cases: Mapping[tuple[str, str, str], Mapping[str, tuple[RunRecord, CaseRecord, Result]]], alpha: float
-) -> HostKind:
-    made, runs = [], dict[str, RunRecord]()
-    for key, hosts in cases.items():
-        last = list(hosts.values())[-1]
-        same = [one for one in hosts.values() if not case_differences(last[1], one[1])]
-        runs |= {run.host_id: run for run, _, _ in same}
-        made.append(_of_case(key, [OnHost(run, result) for run, _, result in same], len(hosts) - len(same), alpha))
+def _of_kind(cases: Mapping[tuple[str, str, str], Mapping[_Key, tuple[OnHost, CaseRecord]]], alpha: float) -> HostKind:
+    made, runs = [], dict[_Key, RunRecord]()
+    for key, found in cases.items():
+        hosts = _told_apart([*found.values()])
+        last = hosts[-1][1]
+        same = [one for one, record in hosts if not case_differences(last, record)]
+        runs |= {one.key: one.run for one in same}
+        made.append(_of_case(key, same, len(hosts) - len(same), alpha))
     first, *others = runs.values()
     apart = dict.fromkeys(d.name for run in others for d in run_differences(first, run).must_match)
     return HostKind(first.host, tuple(made), tuple(apart))
+
+
+def _told_apart(hosts: list[tuple[OnHost, CaseRecord]]) -> list[tuple[OnHost, CaseRecord]]:
+    """Without hosts that may be the same as another one of the list."""
+    known = {_names(one) for one, _ in hosts if _identified(one)}
+    return [(one, record) for one, record in hosts if _identified(one) or _names(one) not in known]
+
+
+def _identified(one: OnHost) -> bool:
+    return all(machine.identified for machine in one.machines)
+
+
+def _names(one: OnHost) -> _Key:
+    return tuple((machine.host_id, machine.name) for machine in one.machines)
 
 
 def _of_case(key: tuple[str, str, str], hosts: list[OnHost], otherwise: int, alpha: float) -> CaseOverHosts:

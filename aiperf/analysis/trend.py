@@ -17,6 +17,7 @@ from aiperf.analysis.distributions import t_quantile
 from aiperf.analysis.estimates import LogEstimate, ratio_estimate
 from aiperf.analysis.gate import Difference
 from aiperf.records import CUT_SHORT, CaseRecord, Result, RunRecord
+from aiperf.records.machines import machines
 
 FEWEST_POINTS = 8
 """Points below which the noise of a series is not known well enough to look for a change."""
@@ -98,7 +99,7 @@ class Series:
     case: str
     scenario: str
     host: str
-    """Host id, or the name of a host that was not recorded."""
+    """Host id, or the name of a host that was not recorded; of a case over nodes, those of all of them."""
     metric: str
     side: str
     against: str
@@ -109,7 +110,8 @@ class Series:
     @property
     def hostnames(self) -> tuple[str, ...]:
         """Names of the machines, in the order of appearance."""
-        return tuple(dict.fromkeys(str(p.run.host.get("hostname") or "unknown") for p in self.points))
+        used = (machine for p in self.points for machine in machines(p.run, p.record.case.nodes))
+        return tuple(dict.fromkeys(machine.name or "unknown" for machine in used))
 
 
 def all_series(entries: Iterable[tuple[RunRecord, CaseRecord]], *, metric: str = "") -> tuple[Series, ...]:
@@ -126,6 +128,8 @@ def all_series(entries: Iterable[tuple[RunRecord, CaseRecord]], *, metric: str =
         name = f"{record.case.id} between commits" if record.case.rebuilt else record.case.id
         # A host that was not recorded is known by its name; one without a name has a series of its own.
         host = run.host_id or record.host_id or str(run.host.get("hostname") or run.run)
+        others = machines(run, record.case.nodes)[1:]
+        host = "+".join([host, *(machine.host_id or machine.name for machine in others)])
         groups.setdefault((name, host), []).append((run, record))
     found = []
     for (case, host), members in groups.items():

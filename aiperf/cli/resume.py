@@ -83,7 +83,7 @@ def _go_on(name: str, *, results: Path) -> None:
 
 def _refuse_without_launcher(stored: Sequence[str], typed: Sequence[str], record: RunRecord, name: str) -> None:
     """Raise UserError where a run over nodes is to go on without what starts a process on each of them."""
-    if not any(word.partition("=")[0] == "--launcher" for word in (*stored, *typed)):
+    if not _is_launched((*stored, *typed)):
         return
     try:
         read_place()
@@ -96,13 +96,17 @@ def _refuse_without_launcher(stored: Sequence[str], typed: Sequence[str], record
         ) from None
 
 
+def _is_launched(argv: Sequence[str]) -> bool:
+    return any(word.partition("=")[0] == "--launcher" for word in argv)
+
+
 def resume_lines(outcome: RunOutcome, command: str, form: OutputFormat, results: Path) -> list[str]:
     """The command that continues an interrupted run, for below its table; formats for programs get it on stderr."""
     if outcome.exit is not Exit.INTERRUPTED:
         return []
     name, submitted = outcome.folder.name, os.environ.get(TYPED_VARIABLE)
     again = job_again(submitted, name) if submitted else in_results(f"aiperf {command} --resume {name}", results)
-    where = " through the same launcher" if outcome.run.nodes and not submitted else ""
+    where = " through the same launcher" if _is_launched(outcome.run.argv) and not submitted else ""
     line = f"continue{where} with: {again}"
     if form is not OutputFormat.table:
         print(f"interrupted; {line}", file=sys.stderr)

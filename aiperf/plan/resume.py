@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from aiperf.records import Case, CaseRecord, RunRecord
+from aiperf.records.machines import machines
 
 _SETTINGS = ("precision", "pin", "slice", "energy_seconds")
 """Settings that make two cases of one run comparable; budgets, limits and folders may change."""
@@ -32,6 +33,10 @@ def conflicts(earlier: RunRecord, now: RunRecord, *, words: tuple[str, str] = ("
     ):
         if then != today:
             found.append(f"{what}: {_differing(then, today, words)}")
+    for place, (first, second) in enumerate(zip(machines(earlier)[1:], machines(now)[1:], strict=False), 2):
+        if not (first.host_id and first.host_id == second.host_id):
+            then, today = (f"{machine.name} ({machine.host_id or 'class not recorded'})" for machine in (first, second))
+            found.append(f"class of node {place}: {_differing(then, today, words)}")
     for name, then, today in _versions(earlier, now):
         files = now.git.get("changed") if name == _CHANGES and today else ""
         found.append(

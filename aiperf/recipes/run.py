@@ -75,7 +75,8 @@ def run_plan(
     health = open_health(host_check if plan.cases else HostCheck.off, host, data=scratch_area())
     found = health.recorded
     run = new_record(plan, host=host, settings=settings, invocation=invocation, found=found, host_check=host_check)
-    run = replace(run, nodes=cluster.facts if cluster else ())
+    used = max((case.nodes for case in plan.cases), default=1)
+    run = replace(run, nodes=cluster.facts[: used - 1] if cluster else ())
     writer, run = reopen(earlier, run) if earlier else begin_run(run, settings)
     saved = SavedCases(writer, progress)
     status: Status = "interrupted"

@@ -120,7 +120,9 @@ class RunRecord:
     cwd: str = ""
     """Folder that the command was typed in; empty in records of before it was kept."""
     nodes: tuple[dict[str, Any], ...] = ()
-    """The nodes beside this host that ranks were spread over: name, interface, address, and their hosts."""
+    """The nodes beside this host that ranks were spread over, by rank: name, interface, address, class, and host."""
+    also_on: tuple[dict[str, Any], ...] = ()
+    """Further machines, of the classes of these, on which a later session or another part of the run was measured."""
     schema_version: int = SCHEMA_VERSION
 
     @classmethod

@@ -10,8 +10,9 @@ from itertools import groupby
 from typing import Any
 
 from aiperf.analysis.rows import ComparisonRow, comparison_row
+from aiperf.records.machines import machines
 from aiperf.report.numbers import clean, confidence
-from aiperf.report.summary import machine_text
+from aiperf.report.summary import machine_text, nodes_text
 from aiperf.report.views.cells import change_text, interval_text, ratio_text, verdict_text
 from aiperf.store.reference import Measurement
 
@@ -58,7 +59,8 @@ def _primary_rows(measurement: Measurement) -> Iterator[ComparisonRow]:
 
 def _origin(measurement: Measurement) -> str:
     when = (measurement.record.finished or measurement.run.started)[:16].replace("T", " ")
-    host = measurement.run.host.get("hostname") or measurement.record.host_id or "unknown host"
+    names = [machine.name for machine in machines(measurement.run, measurement.record.case.nodes)]
+    host = nodes_text(names) if len(names) > 1 else names[0] or measurement.record.host_id or "unknown host"
     kind = "reference run" if measurement.reference else "run"
     return clean(f"{when} on {host} ({machine_text(measurement.run.host)}), {kind} {measurement.folder}")
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from aiperf.analysis.discoveries import Discoveries, discoveries
 from aiperf.records import CaseRecord, Result, RunRecord
+from aiperf.records.machines import later_machines, machines
 from aiperf.report.numbers import clean, counted
 from aiperf.settings import Precision
 from aiperf.units import format_duration, format_percent
@@ -18,7 +19,7 @@ from aiperf.units import format_duration, format_percent
 _START_S = 10.0
 """What a run takes besides its cases without a word."""
 _NAMED = 5
-"""As many rows as the line about discoveries names."""
+"""As many rows as the line about discoveries names, or hosts."""
 _VERDICTS = ("improved", "regressed", "equivalent", "inconclusive", "invalid")
 _ORDER = (*_VERDICTS, "interrupted", "unfit", "skipped", "failed", "not begun", "no record")
 
@@ -116,8 +117,7 @@ def _needs(records: Iterable[CaseRecord]) -> str:
 
 def _where(run: RunRecord) -> list[str]:
     host, software = run.host, run.software
-    parts = [f"host {clean(str(host.get('hostname') or run.host_id or 'unknown'))}"]
-    parts.append(machine_text(host))
+    parts = [hosts_text(run), " and ".join(dict.fromkeys(machine_text(machine.host) for machine in machines(run)))]
     if host.get("driver"):
         parts.append(f"driver {host['driver']}")
     libraries = host.get("libraries")
@@ -128,6 +128,24 @@ def _where(run: RunRecord) -> list[str]:
     if count:
         parts.append(counted(count, "host finding"))
     return [clean(p) for p in parts]
+
+
+def hosts_text(run: RunRecord) -> str:
+    """The host that a run was measured on, or its nodes, and the machines that came later."""
+    names = [machine.name or machine.host_id or "unknown" for machine in machines(run)]
+    said = nodes_text(names) if len(names) > 1 else f"host {names[0]}"
+    also = [machine.name or machine.host_id for machine in later_machines(run)]
+    return f"{said}; also {_few(also)}" if also else said
+
+
+def nodes_text(names: Sequence[str]) -> str:
+    """``2 nodes: m0, m1``: how many nodes, and which."""
+    return f"{len(names)} nodes: {_few(names)}"
+
+
+def _few(names: Sequence[str]) -> str:
+    left = len(names) - _NAMED
+    return ", ".join(names if left <= 1 else [*names[:_NAMED], f"{left} more"])
 
 
 def machine_text(host: Mapping[str, Any]) -> str:

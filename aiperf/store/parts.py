@@ -5,6 +5,7 @@ What must not live here: what must be the same (plan/resume.py), writing, printi
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 from aiperf.errors import usage
 from aiperf.plan.resume import conflicts
 from aiperf.records import Case, CaseRecord, RunRecord
+from aiperf.records.machines import with_machines_of
 from aiperf.store.read import Damaged, StoredRun, in_order, open_run
 
 
@@ -69,7 +71,7 @@ def _check_cases(parts: Sequence[StoredRun]) -> None:
 def _together(records: Sequence[RunRecord]) -> RunRecord:
     ended = [record.status for record in records]
     return replace(
-        records[0],
+        functools.reduce(with_machines_of, records),
         run=" + ".join(record.run for record in records),
         argv=(),  # no one command measures all of it again
         command="",

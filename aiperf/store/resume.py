@@ -11,6 +11,7 @@ from dataclasses import replace
 from aiperf.errors import UserError, usage
 from aiperf.plan.resume import conflicts, goes_on, is_kept
 from aiperf.records import Case, CaseRecord, RunRecord
+from aiperf.records.machines import with_machines_of
 from aiperf.store.codec import decode_run, encode_run
 from aiperf.store.read import StoredRun, open_run, read_pairs
 from aiperf.store.write import RunWriter
@@ -36,12 +37,13 @@ def _begun_again(writer: RunWriter, earlier: StoredRun, now: RunRecord) -> RunRe
     if earlier.warnings:
         raise usage(f"{earlier.warnings[0].sentence}.", "Start a new run.", where="--resume")
     # Through the encoding, so that a tuple equals the list it was stored as.
-    if changed := conflicts(old, decode_run(encode_run(now))):
+    now = decode_run(encode_run(now))
+    if changed := conflicts(old, now):
         what = f"{old.run} cannot be resumed: {'; '.join(changed)}."
         raise usage(what, "Restore it, or start a new run.", where="--resume")
     planned = tuple(dict.fromkeys((*old.planned, *now.planned)))
     findings = tuple(dict.fromkeys((*old.findings, *now.findings)))
-    run = replace(old, status="running", finished="", planned=planned, findings=findings)
+    run = replace(with_machines_of(old, now), status="running", finished="", planned=planned, findings=findings)
     writer.write_run(run)
     return run
 

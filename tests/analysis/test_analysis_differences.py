@@ -169,3 +169,29 @@ def test_another_way_of_timing_or_another_replicate_asks_another_question():
     timed = record(measure=replace(then.case.measure, clock="device", statistic="median", metric="user"))
     assert names(case_differences(then, timed)) == ["measure.clock", "measure.statistic", "measure.metric"]
     assert names(case_differences(then, replace(then, replicate="process"))) == ["replicate"]
+
+
+def over_nodes(*classes: HostFacts | None) -> RunRecord:
+    """A run with a head of FACTS and these nodes; None: of before their fingerprints were kept."""
+    nodes = tuple(
+        {"node": f"m{i}", "host": {"fingerprint": printed(facts)[1]} if facts else {}}
+        for i, facts in enumerate(classes)
+    )
+    return RunRecord("r", (), "", host={"fingerprint": printed(FACTS)[0]}, nodes=nodes)
+
+
+def test_the_class_of_every_node_must_match_and_its_name_is_only_shown():
+    again = over_nodes(replace(FACTS, hostname="n9"))
+    assert run_differences(over_nodes(FACTS), again).must_match == ()
+    assert "node2.hostname" in names(run_differences(over_nodes(FACTS), again).record_only)
+    other = run_differences(over_nodes(FACTS, FACTS), over_nodes(FACTS, replace(FACTS, driver="590")))
+    assert other.must_match == (Difference("node3.driver", "580", "590"),)
+
+
+def test_a_node_whose_class_was_not_recorded_cannot_be_said_to_match():
+    assert names(run_differences(over_nodes(None), over_nodes(FACTS)).must_match) == ["node2.fingerprint"]
+
+
+def test_more_nodes_than_another_run_has_are_shown_and_forbid_nothing():
+    found = run_differences(over_nodes(FACTS), over_nodes(FACTS, replace(FACTS, driver="590")))
+    assert (found.must_match, found.record_only) == ((), (Difference("nodes", "2", "3"),))

@@ -46,7 +46,7 @@ def test_hosts_that_agree_better_than_their_own_errors_promise_no_more_than_thes
 
 def test_other_kinds_of_hosts_are_never_taken_together():
     kinds = over_hosts([measured("a", 2.0), measured("b", 2.0, cpu="two"), measured("c", 2.0)])
-    assert [kind.ids for kind in kinds] == [("a", "c"), ("b",)]
+    assert [[one.run.host_id for one in kind.cases[0].hosts] for kind in kinds] == [["a", "c"], ["b"]]
 
 
 def test_of_a_host_the_newest_result_that_stands_counts_and_another_question_is_left_out():
@@ -56,6 +56,47 @@ def test_of_a_host_the_newest_result_that_stands_counts_and_another_question_is_
     ((case,),) = [kind.cases for kind in over_hosts(found)]
     assert [(one.run.host_id, one.result.comparison.ratio) for one in case.hosts] == [("c", 2.0), ("a", 1.8)]
     assert case.otherwise == 1
+
+
+def recorded(ratio: float, *, uuid: str = "", machine_id: str = "", host_id: str = "class", nodes=()):
+    """A result of a machine called vm of one class, and what tells it from others."""
+    run, record = measured("vm", ratio)
+    only = {"gpu_uuids": [uuid] if uuid else [], "machine_id": machine_id}
+    host = {**run.host, "fingerprint": {"record_only": only}}
+    return replace(run, host=host, host_id=host_id, nodes=nodes), record
+
+
+def ratios(found) -> list[float]:
+    ((case,),) = [kind.cases for kind in over_hosts(found)]
+    return [one.result.comparison.ratio for one in case.hosts]
+
+
+@pytest.mark.parametrize("name", ["uuid", "machine_id"])
+def test_equal_machines_of_one_name_are_hosts_of_their_own(name):
+    found = [recorded(ratio, **{name: text}) for ratio, text in ((2.0, "A"), (2.1, "B"), (2.2, "C"), (2.3, "A"))]
+    assert ratios(found) == [2.1, 2.2, 2.3]
+    assert [kind.count for kind in over_hosts(found)] == [3]
+
+
+def test_a_machine_whose_software_changed_is_still_one_host():
+    assert ratios([recorded(2.0, uuid="A"), recorded(2.1, uuid="A", host_id="newer")]) == [2.1]
+
+
+def test_machines_that_nothing_tells_apart_are_one_host_and_none_beside_one_that_is_known():
+    assert ratios([recorded(2.0), recorded(2.1)]) == [2.1]
+    assert ratios([recorded(2.0), recorded(2.1, machine_id="A"), recorded(2.2)]) == [2.1]
+
+
+def test_a_case_over_nodes_is_measured_by_all_of_them_together():
+    sides = tuple(Side(name, ranks=2, nodes=2) for name in ("before", "after"))
+    entries = []
+    for number, second in enumerate("ABA"):
+        node = {"node": "n2", "host_id": "class", "host": {"cpu_model": "one", "gpus": [{"uuid": second}]}}
+        run, record = recorded(2.0 + number / 10, machine_id="head", nodes=(node, {"node": "n3"}))
+        entries.append((run, replace(record, case=replace(CASE, sides=sides))))
+    assert ratios(entries) == [2.1, 2.2]
+    alone = [(run, replace(record, case=CASE)) for run, record in entries]
+    assert ratios(alone) == [2.2], "its second node measured nothing"
 
 
 @pytest.mark.long

@@ -172,6 +172,22 @@ def test_hosts_are_never_mixed():
     assert [s.host for s in latest_hosts(found)] == ["fast"]
 
 
+def test_runs_whose_second_node_is_of_another_class_have_a_series_of_their_own():
+    entries = []
+    for number in range(1, 5):
+        run, record = made(number)
+        node = {"node": f"m{number}", "host_id": "slow" if number % 2 else "fast"}
+        sides = tuple(replace(side, ranks=2, nodes=2) for side in record.case.sides)
+        run = replace(run, nodes=(node,))
+        entries += [(run, record), (run, replace(record, case=replace(record.case, id="over", sides=sides)))]
+    found = {(s.case, s.host): s.hostnames for s in all_series(entries)}
+    assert found == {
+        (make_case().id, "h"): ("h1",),
+        ("over", "h+slow"): ("h1", "m1", "m3"),
+        ("over", "h+fast"): ("h1", "m2", "m4"),
+    }
+
+
 def test_a_host_without_an_id_is_told_by_its_name_and_one_without_a_name_is_alone():
     entries = [made(i, host="") for i in range(1, 4)]
     entries = [

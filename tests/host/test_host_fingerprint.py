@@ -36,6 +36,19 @@ def test_the_host_id_is_stable_over_what_changes_between_two_runs(tmp_path):
     assert fields["record_only"]["hostname"] != other["record_only"]["hostname"]
 
 
+def test_the_machine_id_tells_equal_machines_apart_and_is_not_kept_as_it_is(tmp_path):
+    (tmp_path / "etc").mkdir()
+    ids = []
+    for text in ("", "3d1219c7c4c5404a\n", "3d1219c7c4c5404b\n"):
+        (tmp_path / "etc" / "machine-id").write_text(text)
+        host_id, fields = fingerprint(HOST, root=tmp_path)
+        assert host_id == fingerprint(HOST, root=tmp_path / "nowhere")[0]
+        assert "3d1219c7" not in str(fields)
+        ids.append(fields["record_only"]["machine_id"])
+    assert ids[0] == ""
+    assert len({*ids}) == 3
+
+
 def test_the_host_id_changes_with_every_must_match_field(tmp_path):
     changes = (
         {"cpu_model": "Xeon"},

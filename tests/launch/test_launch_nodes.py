@@ -21,6 +21,7 @@ from patience import PATIENCE_S, until
 
 from aiperf import __version__
 from aiperf.errors import UserError
+from aiperf.host.fingerprint import fingerprint
 from aiperf.host.read import read_host
 from aiperf.launch.nodes.agent import HeadKnows, follow_head
 from aiperf.launch.nodes.head import Nodes
@@ -146,6 +147,18 @@ def test_a_full_folder_is_told_before_nodes_are_waited_for(tmp_path, monkeypatch
     with pytest.raises(UserError, match="its file system is full") as caught, Nodes(PLACE, tmp_path, wait_s=20):
         pass
     assert "--results" in caught.value.faults[0].hint
+
+
+def test_a_node_that_joins_says_of_which_class_it_is(tmp_path):
+    host = read_host()
+    thread = threading.Thread(target=follow_head, args=(replace(PLACE, rank=1, node="n2"), tmp_path, host))
+    thread.start()
+    with Nodes(PLACE, tmp_path) as nodes:
+        (facts,) = nodes.facts
+    thread.join()
+    host_id, fields = fingerprint(host)
+    assert (facts["node"], facts["host_id"], facts["host"]["hostname"]) == ("n2", host_id, host.hostname)
+    assert facts["host"]["fingerprint"] == json.loads(json.dumps(fields))
 
 
 @pytest.mark.long

@@ -33,7 +33,7 @@ def run(tmp_path, monkeypatch):
     """Run cases with the pairs of a script, in a new run or in the newest one."""
     monkeypatch.setattr(run_record, "git_state", lambda folder: {"sha": "abc"})
 
-    def _run(script, *cases, resume=False, skips=(), host_check=HostCheck.off, **settings):
+    def _run(script, *cases, resume=False, skips=(), host_check=HostCheck.off, nodes=(), **settings):
         bench, told = Bench(script), Told()
         monkeypatch.setattr(recipe, "MeasurementSession", lambda host, settings, *_: bench)
         outcome = run_plan(
@@ -43,7 +43,7 @@ def run(tmp_path, monkeypatch):
             progress=told,
             invocation=Invocation("run", ("aiperf", "run")),
             host_check=host_check,
-            opening=Opening(open_run(results=tmp_path) if resume else None),
+            opening=Opening(open_run(results=tmp_path) if resume else None, SimpleNamespace(facts=nodes)),
         )
         stored = open_run(results=tmp_path)
         by_id = {r.case.id: r for r in stored.read_cases()[0]}
@@ -233,3 +233,36 @@ def test_a_run_that_is_being_measured_is_not_resumed_and_stays_as_it_is(run, tmp
         run([pair(ratio=1.5)], make_case("a"), resume=True)
     writer.claim.release()
     assert run([pair(ratio=1.5)], make_case("a"), resume=True).stored.record.status == "finished"
+
+
+def over_nodes(name: str, nodes: int):
+    case = make_case(name)
+    return replace(case, sides=tuple(replace(side, ranks=nodes, nodes=nodes) for side in case.sides))
+
+
+def node(name: str, host_id: str = "class") -> dict:
+    return {"node": name, "host_id": host_id, "host": {"hostname": name}}
+
+
+def test_a_run_over_nodes_does_not_go_on_with_a_node_of_another_class(run) -> None:
+    case = over_nodes("a", 2)
+    run([pair(ratio=1.5), STOP], case, nodes=(node("m1"),))
+    with pytest.raises(UserError, match=r"class of node 2: m1 \(class\) then, m2 \(other\) now"):
+        run([pair(ratio=1.5)], case, nodes=(node("m2", "other"),), resume=True)
+
+
+def test_a_run_that_goes_on_with_an_equal_node_names_the_nodes_of_both_sessions(run) -> None:
+    case = over_nodes("a", 2)
+    run([pair(ratio=1.5), STOP], case, nodes=(node("m1"),))
+    for last in ("m2", "m2", "m1"):
+        record = run([pair(ratio=1.5), STOP], case, nodes=(node(last),), resume=True).stored.record
+    assert [each["node"] for each in record.nodes] == ["m1"]
+    assert [each["node"] for each in record.also_on] == ["m2"]
+
+
+def test_a_run_names_only_the_nodes_that_its_cases_use_and_later_those_that_join_for_more(run) -> None:
+    nodes = (node("m1"), node("m2", "b"), node("m3", "c"))
+    first = run([pair(ratio=1.5), STOP], over_nodes("a", 2), nodes=nodes)
+    assert [each["node"] for each in first.stored.record.nodes] == ["m1"]
+    both = run([pair(ratio=1.5)], over_nodes("a", 2), over_nodes("b", 3), nodes=nodes, resume=True).stored.record
+    assert ([each["node"] for each in both.nodes], both.also_on) == (["m1", "m2"], ())

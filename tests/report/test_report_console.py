@@ -18,7 +18,7 @@ from aiperf.report.html.speedups import speedup_chart
 from aiperf.report.layout.table import table_lines
 from aiperf.report.layout.terminal import show, terminal_width, use_colour
 from aiperf.report.layout.text import STYLES, plain, wrap
-from aiperf.report.summary import count_outcomes, summary_line
+from aiperf.report.summary import count_outcomes, header_lines, summary_line
 from aiperf.report.views.run_rows import build_rows
 from aiperf.report.views.run_table import run_page, run_table
 from aiperf.units import format_duration
@@ -399,3 +399,11 @@ def test_a_case_about_memory_shows_it_by_name_and_what_it_costs_in_time() -> Non
     rows = {row.metric: row for row in build_rows([record]).rows}
     assert [row.own_name for row in rows.values()] == ["peak_memory", ""]
     assert ">pageable-vs-pinned-copy peak_memory<" in speedup_chart([rows["peak_memory"]]).chart
+
+
+def test_the_header_says_on_how_many_nodes_a_run_was_measured_and_which() -> None:
+    nodes = tuple({"node": f"m{i}", "host": {"cpu_model": "A CPU"}} for i in range(1, 8))
+    said = header_lines(make_run(nodes=nodes[:1], also_on=({"node": "m9"},)))[0]
+    assert said.startswith("2 nodes: gpu-07, m1; also m9 · 2 × NVIDIA H200 and A CPU, no GPU · ")
+    assert header_lines(make_run(nodes=nodes))[0].startswith("8 nodes: gpu-07, m1, m2, m3, m4, 3 more · ")
+    assert header_lines(make_run())[0].startswith("host gpu-07 · 2 × NVIDIA H200 · ")

@@ -15,6 +15,7 @@ from aiperf.errors import usage
 from aiperf.records import CaseRecord, Pair
 from aiperf.report.html import page as page_module
 from aiperf.report.html.page import MOST_BYTES, render_html
+from aiperf.report.html.view import facts
 
 STYLE = Path(page_module.__file__).with_name("style.css").read_text()
 OUTCOMES = {"improved", "equivalent", "inconclusive", "skipped", "failed"}
@@ -300,3 +301,10 @@ def test_a_bigger_page_than_allowed_keeps_its_table_and_leaves_out_every_case_in
     assert "6 more cases are not shown in full" in html
     assert len(Read(html).cases) == 6
     assert MOST_BYTES < 3_000_000
+
+
+def test_the_page_lists_every_node_and_machines_that_came_later() -> None:
+    nodes = ({"node": "m1", "host_id": "abc", "host": {"cpu_model": "A CPU"}},)
+    blocks = dict(facts(make_run(nodes=nodes, also_on=({"node": "m9"},))))
+    assert blocks["Nodes"] == [("2: m1", "host id abc, A CPU, no GPU"), ("also: m9", "host id –, no GPU")]
+    assert "Nodes" not in dict(facts(make_run()))

@@ -43,6 +43,15 @@ def test_parts_are_one_run_with_all_their_cases_in_the_order_of_their_names(tmp_
     assert read_case(whole, "add").results[0].comparison.ratio == 3.0
 
 
+def test_parts_that_other_machines_of_the_class_measured_name_them(tmp_path) -> None:
+    names = [
+        write_run(tmp_path, [make_measured(case)], hour=hour, host_id="h", host={"hostname": f"m{hour}"}).name
+        for hour, case in enumerate(("copy", "scale"))
+    ]
+    whole = open_parts(names, results=tmp_path).record
+    assert (whole.host["hostname"], [each["node"] for each in whole.also_on]) == ("m0", ["m1"])
+
+
 def test_one_run_named_twice_is_that_run(tmp_path, parts) -> None:
     whole = open_parts([parts[0], str(tmp_path / parts[0])], results=tmp_path)
     assert (whole.record.run, whole.folders) == (parts[0], (tmp_path / parts[0],))

@@ -20,6 +20,7 @@ from typing import Any
 from aiperf import __version__
 from aiperf.errors import AiperfError, usage
 from aiperf.host.facts import HostFacts
+from aiperf.host.fingerprint import fingerprint
 from aiperf.launch import orphans
 from aiperf.launch.child import Child, oom_kill_count
 from aiperf.launch.environment import INTERFACE_VARIABLES, SCRATCH_VARIABLE, import_path
@@ -53,15 +54,16 @@ def _find_head(place: Place, results: Path, host: HostFacts, wait_s: float) -> t
     file = meeting_file(results, place.job)
     deadline, meeting, told = time.monotonic() + wait_s, None, unreached_file(results, place.job, place.rank)
     first: dict[int, float] = {}
+    host_id, fields = fingerprint(host)
+    about = {"host_id": host_id, "host": {**asdict(host), "fingerprint": fields}}
     hello: dict[str, Any] = {"role": "node", "node": place.node, "rank": place.rank, "version": __version__}
     while time.monotonic() < deadline:
         # Read anew each time: what lies there may be a former run's.
         if (meeting := Meeting.read(file) or meeting) is not None:
             for address in meeting.addresses:
                 with suppress(OSError):
-                    return join(
-                        (address, meeting.port), meeting.token, {**hello, "facts": _facts(host, address)}
-                    ), meeting
+                    facts = {**_facts(host, address), **about}
+                    return join((address, meeting.port), meeting.token, {**hello, "facts": facts}), meeting
             if time.monotonic() - first.setdefault(meeting.port, time.monotonic()) > _UNREACHED_S:
                 _tell_head(told, place, meeting)
         time.sleep(_LOOK_S)
@@ -93,7 +95,7 @@ def _facts(host: HostFacts, head: str) -> dict[str, Any]:
         own = probe.getsockname()[0]
     return {
         "hostname": host.hostname, "cpus": len(host.cpus), "gpus": len(host.gpus), "address": own,
-        "interface": interface_of(own), "host": asdict(host),
+        "interface": interface_of(own),
     }  # fmt: skip
 
 

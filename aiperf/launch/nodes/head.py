@@ -60,7 +60,7 @@ class OtherNode:
     rank: int
     """Of its process in the job."""
     facts: dict[str, Any]
-    """cpus, gpus, hostname, address, interface, host: what it said when it joined."""
+    """cpus, gpus, hostname, address, interface, host_id, host: what it said when it joined."""
     link: Link
     gone: str = ""
     """Why it is there no longer; empty while it is."""

@@ -14,11 +14,13 @@ from typing import Any
 from markupsafe import Markup
 
 from aiperf.records import CUT_SHORT, CaseRecord, RunRecord
+from aiperf.records.machines import later_machines, machines
 from aiperf.report.html.interval import tiny_bar
 from aiperf.report.html.outcome import GLYPHS, glyph, outcome_class
 from aiperf.report.layout.table import TableColumn
 from aiperf.report.numbers import DASH, known
 from aiperf.report.scenarios import value_text
+from aiperf.report.summary import machine_text
 from aiperf.report.views.cells import AFTER, BEFORE, INTERVAL, SPEEDUP, interval_title, limit_text
 from aiperf.report.views.run_rows import NO_RECORD, NOT_BEGUN, RunRow, build_rows, fold_skips, run_verdict_text
 
@@ -101,11 +103,19 @@ def facts(run: RunRecord) -> list[tuple[str, list[tuple[str, str]]]]:
     blocks = [
         ("Run", [("run", run.run), *times, ("precision", run.precision), ("seed", str(run.seed))]),
         ("Host", [("name", name), ("host id", run.host_id or DASH), *_flat(host)]),
+        ("Nodes", _nodes(run)),
         ("Software", _flat(run.software)),
         ("Git", _flat(run.git)),
         ("Settings", _flat(run.settings)),
     ]
     return [(title, lines) for title, lines in blocks if lines]
+
+
+def _nodes(run: RunRecord) -> list[tuple[str, str]]:
+    """The other nodes of a run, and machines that came later; nothing for one host."""
+    others = [(f"{place}: {machine.name}", machine) for place, machine in enumerate(machines(run)[1:], 2)]
+    others += [(f"also: {machine.name}", machine) for machine in later_machines(run)]
+    return [(name, f"host id {one.host_id or DASH}, {machine_text(one.host)}") for name, one in others]
 
 
 def command(run: RunRecord) -> str:

@@ -31,8 +31,10 @@ class HostRow:
     side: str
     against: str
     host: str
-    """Name of the host; ``another``: of the prediction."""
+    """Name of the host, or of the nodes; ``another``: of the prediction."""
     host_id: str
+    machine: str
+    """What tells it from equal hosts: its GPUs' UUIDs, else host name and machine id, else class and host name."""
     run: str
     ratio: float | None
     low: float | None
@@ -43,11 +45,13 @@ class HostRow:
     """Of the prediction: how many hosts it is from."""
     spread: float | None = None
     """Of the prediction: standard deviation between hosts, as a share, beyond what their own errors explain."""
+    label: str = ""
+    """The beginning of ``machine``."""
 
     @property
     def name(self) -> str:
         """The host, told from others of its name."""
-        return f"{self.host} ({self.host_id[:8]})" if self.host_id else self.host
+        return f"{self.host} ({self.label})" if self.label else self.host
 
 
 def host_rows(found: Sequence[HostKind]) -> list[HostRow]:
@@ -59,9 +63,10 @@ def case_rows(kind: str, case: CaseOverHosts) -> list[HostRow]:
     """The rows of one case on every host of a ``kind``, then the prediction."""
     rows = [
         HostRow(
-            kind, case.case, case.side, case.against, clean(str(one.run.host.get("hostname") or "host")),
-            one.run.host_id, one.run.run, one.result.comparison.ratio, one.result.comparison.low,
-            one.result.comparison.high, one.result.verdict.word,
+            kind, case.case, case.side, case.against, clean(", ".join(each.name or "host" for each in one.machines)),
+            one.run.host_id, " ".join(part for key in one.key for part in key), one.run.run,
+            one.result.comparison.ratio, one.result.comparison.low, one.result.comparison.high,
+            one.result.verdict.word, label=", ".join(each.label for each in one.machines),
         )
         for one in case.hosts
     ]  # fmt: skip
@@ -69,7 +74,7 @@ def case_rows(kind: str, case: CaseOverHosts) -> list[HostRow]:
     few = "" if case.low is not None else f"not possible: {counted(count, 'host')}, but {FEWEST_HOSTS} are needed"
     ratio = case.ratio if case.low is not None else None
     ends = (case.low, case.high, few, count, case.spread)
-    return [*rows, HostRow(kind, case.case, case.side, case.against, _ANOTHER, "", "", ratio, *ends)]
+    return [*rows, HostRow(kind, case.case, case.side, case.against, _ANOTHER, "", "", "", ratio, *ends)]
 
 
 def hosts_view(found: Sequence[HostKind], *, named: bool) -> Printed:
@@ -78,7 +83,7 @@ def hosts_view(found: Sequence[HostKind], *, named: bool) -> Printed:
     rows = host_rows(found)
     page: list[list[Block]] = []
     for kind in found:
-        title = f"{machine_text(kind.host)}: {counted(len(kind.ids), 'host')}"
+        title = f"{machine_text(kind.host)}: {counted(kind.count, 'host')}"
         shown = shown_cases(kind, named=named)
         own = [row for case in shown for row in case_rows(machine_text(kind.host), case)]
         lone = [f"{counted(left, 'comparison')} of one host only"] if (left := len(kind.cases) - len(shown)) else []

@@ -1,0 +1,90 @@
+"""The machines that a run was measured on: what each is called, its class, and how it is told from equal ones.
+
+What must not live here: reading a host, comparing the fields of classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from aiperf.records.stored import RunRecord
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One host of a run, as it was recorded."""
+
+    name: str
+    host_id: str
+    """Its class; empty where it was not recorded."""
+    host: Mapping[str, Any]
+    """Its facts, with the fingerprint."""
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What tells it from equal machines: its GPUs, else its machine id and host name, else class and host name."""
+        hostname, machine_id = str(self.host.get("hostname") or ""), self._only("machine_id")
+        if gpus := self.gpus:
+            return gpus
+        return (hostname, str(machine_id)) if machine_id else (self.host_id, hostname)
+
+    @property
+    def identified(self) -> bool:
+        """Whether ``key`` tells it from another machine of its class and host name."""
+        return bool(self.gpus or self._only("machine_id"))
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """UUIDs of its GPUs."""
+        facts = (gpu.get("uuid") for gpu in self.host.get("gpus") or () if isinstance(gpu, Mapping))
+        return tuple(sorted(str(uuid) for uuid in (self._only("gpu_uuids") or facts) if uuid))
+
+    @property
+    def label(self) -> str:
+        """The beginning of what tells it from equal machines."""
+        if gpus := self.gpus:
+            return f"{gpus[0][:12]}{f' +{len(gpus) - 1}' if len(gpus) > 1 else ''}"
+        return str(self._only("machine_id") or self.host_id)[:8]
+
+    def is_like(self, other: Machine) -> bool:
+        """Whether it may be the same machine, as far as both were recorded."""
+        if self.identified and other.identified:
+            return self.key == other.key and self.name == other.name
+        return (self.host_id, self.name) == (other.host_id, other.name)
+
+    def _only(self, name: str) -> Any:
+        fields = self.host.get("fingerprint")
+        record_only = fields.get("record_only") if isinstance(fields, Mapping) else None
+        return record_only.get(name) if isinstance(record_only, Mapping) else None
+
+
+def machines(run: RunRecord, nodes: int | None = None) -> tuple[Machine, ...]:
+    """The hosts of a run by rank, this one first; only those of a case over so many ``nodes``."""
+    others = run.nodes if nodes is None else run.nodes[: nodes - 1]
+    return (Machine(str(run.host.get("hostname") or ""), run.host_id, run.host), *map(_other, others))
+
+
+def later_machines(run: RunRecord) -> tuple[Machine, ...]:
+    """Machines that took the place of one of these in a later session, or measured another part."""
+    return tuple(map(_other, run.also_on))
+
+
+def with_machines_of(run: RunRecord, other: RunRecord) -> RunRecord:
+    """``run``, naming the machines of ``other`` too: a later session of it, or another part."""
+    nodes = (*run.nodes, *other.nodes[len(run.nodes) :])
+    named = replace(run, nodes=nodes)
+    head: dict[str, Any] = {"node": str(other.host.get("hostname") or ""), "host_id": other.host_id, "host": other.host}
+    also = list(named.also_on)
+    for entry in (head, *other.nodes, *other.also_on):
+        known = (*machines(named), *map(_other, also))
+        if not any(_other(entry).is_like(machine) for machine in known):
+            also.append(dict(entry))
+    return replace(named, also_on=tuple(also))
+
+
+def _other(node: Mapping[str, Any]) -> Machine:
+    host = node.get("host")
+    name = str(node.get("node") or node.get("hostname") or "")
+    return Machine(name, str(node.get("host_id") or ""), host if isinstance(host, Mapping) else node)
