@@ -79,7 +79,8 @@ def judge(readings: Iterable[SurveyReading], nodes: int, *, threshold: float) ->
     nothing of one of them: each node is in too few for that.
     """
     by_metric: dict[str, list[SurveyReading]] = defaultdict(list)
-    for reading in readings:
+    # In one order: sums of the same values in another one differ in their last digits.
+    for reading in sorted(readings, key=lambda one: (one.metric, one.launch, one.round, one.nodes, one.seconds)):
         if len(reading.nodes) <= 2:
             by_metric[reading.metric].append(reading)
     delta = math.log1p(threshold)

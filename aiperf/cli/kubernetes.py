@@ -17,6 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
+from aiperf.cli.nodes import refuse_idle_nodes
 from aiperf.cli.options import Command, not_together, time_of, with_options
 from aiperf.cli.slurm import read_job_file, without_options, without_slurm
 from aiperf.errors import usage
@@ -83,6 +84,7 @@ def _print_job(typed: dict[str, Any], given: dict[str, Any]) -> None:
     flags["gpus_per_node"] = given["gpus_per_node"]
     flags["seconds"] = math.ceil(time_of("--time", given["time_limit"])) if given["time_limit"] else 0
     job = replace(job, **{name: value for name, value in flags.items() if value})
+    refuse_idle_nodes(job.nodes, given)
     job = job if job.name else replace(job, name=f"aiperf-{secrets.token_hex(3)}")
     text = job.render(argv, typed["output"])
     if not typed["output"]:

@@ -8,18 +8,20 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from aiperf.cli.options import time_of
-from aiperf.errors import Exit, Fault, UserError
+from aiperf.errors import Exit, Fault, UserError, usage
 from aiperf.host.read import read_host
 from aiperf.launch.nodes.agent import HeadKnows, follow_head
 from aiperf.launch.nodes.head import JOIN_S, Nodes
 from aiperf.launch.nodes.place import Place, read_place
+from aiperf.plan.plan import nodes_used
+from aiperf.plan.suites import selected
 
 _JOIN = "AIPERF_JOIN_TIMEOUT"
 """How long the nodes of a job wait for each other."""
@@ -28,7 +30,7 @@ LauncherOption = Annotated[
     typer.Option(
         "--launcher",
         metavar="env",
-        help="Spread ranks over the nodes on which srun, torchrun or mpirun started this command.",
+        help="Spread ranks over the nodes on which srun, torchrun, mpirun or mpiexec started this command.",
     ),
 ]
 
@@ -57,6 +59,25 @@ def joined(launcher: str, results: Path, *, all_needed: bool = True) -> Iterator
         if nodes.absent:
             print(f"left out because they did not join in {wait_s:g} s: {', '.join(nodes.absent)}", file=sys.stderr)
         yield nodes
+
+
+def nodes_needed(given: Mapping[str, Any]) -> int:
+    """Nodes of the largest case that the parameters of a command name; 0 where that is not known: for a command without
+    scenarios, or one whose scenarios cannot be read here, which the job itself reports."""
+    selectors, suite = given.get("selectors"), given.get("suite")
+    if not (selectors or suite):
+        return 0
+    try:
+        return nodes_used(selected(selectors or (), suite or ""))
+    except UserError:
+        return 0
+
+
+def refuse_idle_nodes(wanted: int, given: Mapping[str, Any]) -> None:
+    """Raise UserError where a job would hold nodes that none of its cases uses."""
+    if wanted > 1 and 0 < (needed := nodes_needed(given)) < wanted:
+        hint = f"Use -N {needed}." if needed > 1 else "Leave -N out."
+        raise usage(f"the job would hold {wanted} nodes, but no case uses more than {needed}.", hint, "--nodes")
 
 
 def _join_timeout() -> float:

@@ -19,6 +19,7 @@ from aiperf.errors import UserError, usage
 from aiperf.host.read import read_host
 from aiperf.paths import YAML_SUFFIXES
 from aiperf.plan.needs import unmet
+from aiperf.plan.plan import nodes_used
 from aiperf.records import Needs
 from aiperf.report.layout.formats import OutputFormat, print_in
 from aiperf.report.scenarios import scenarios_view
@@ -69,12 +70,13 @@ def show(
     latest = [latest_measurements(s.name, results) for s in scenarios]
     for damaged in (d for _, found in latest for d in found):
         print(damaged.sentence, file=sys.stderr)
+    nodes = {s.name: nodes_used([s]) for s in scenarios}
     asking = [s for s in scenarios if s.needs != Needs()]
     host = read_host() if asking else None
     lacking = {s.name: found[0][0] for s in asking if host and (found := unmet(s.needs, host))}
-    print_in(
-        form, scenarios_view([(s, found) for s, (found, _) in zip(scenarios, latest, strict=True)], lacking=lacking)
-    )
+    lacking |= {name: f"it is spread over {count} nodes" for name, count in nodes.items() if count > 1}
+    measured = [(s, found) for s, (found, _) in zip(scenarios, latest, strict=True)]
+    print_in(form, scenarios_view(measured, lacking=lacking, nodes=nodes))
 
 
 def _is_run(name: str, results: Path) -> bool:

@@ -11,7 +11,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 import yaml
 
+from aiperf.cli.nodes import nodes_needed, refuse_idle_nodes
 from aiperf.cli.options import Command, in_results, parts_of_line, refuse_beside, time_of, with_options
 from aiperf.errors import Exit, UserError, usage
 from aiperf.launch.nodes.links import require_space
@@ -89,7 +90,7 @@ def with_slurm(command: Command) -> Command:
             what = "cannot be combined with --slurm: the plan depends on the nodes of the job."
             hint = "Leave --slurm out to see the plan for this host, or run it inside an allocation."
             raise usage(what, hint, "--dry-run")
-        raise typer.Exit(_elsewhere(asked, given["results"], spreads="launcher" in given, quiet=given["quiet"]))
+        raise typer.Exit(_elsewhere(asked, given))
 
     called.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
     return with_options(called, "slurm", _OPTIONS, _asked)
@@ -140,14 +141,16 @@ def read_job_file(path: Path, kind: type[_Job], limit: str, whole: Callable[[flo
     return kind(**said)
 
 
-def _elsewhere(asked: _SlurmAsked, results: Path, *, spreads: bool, quiet: bool) -> int:
-    """Run, submit or collect; the exit code."""
+def _elsewhere(asked: _SlurmAsked, given: Mapping[str, Any]) -> int:
+    """Run, submit or collect a command with these parameters; the exit code."""
+    results, quiet, spreads = given["results"], given["quiet"], "launcher" in given
     if asked.job is None:
         return _bring_home(Submitted(asked.collect, results), results, quiet=quiet)
     if asked.job.nodes > 1 and not spreads:
         raise usage("cannot be more than 1 for this command.", "Leave -N out.", "--nodes")
-    held = nodes_held() if spreads and in_allocation() else 1
-    wanted = replace(asked.job, nodes=asked.job.nodes or held or 1)
+    refuse_idle_nodes(asked.job.nodes, given)
+    held = _nodes_here(given) if spreads and in_allocation() and not asked.job.nodes else 1
+    wanted = replace(asked.job, nodes=asked.job.nodes or held)
     before, name, more = parts_of_line(["aiperf", *without_slurm(sys.argv[1:])])
     command, typed = [sys.executable, "-m", "aiperf", *before, name], shlex.join(["aiperf", *sys.argv[1:]])
     more += ["--launcher", "env"] if wanted.nodes > 1 else []
@@ -163,6 +166,16 @@ def _elsewhere(asked: _SlurmAsked, results: Path, *, spreads: bool, quiet: bool)
     except KeyboardInterrupt:
         job.cancel()
         return _bring_home(job, results, quiet=quiet)
+
+
+def _nodes_here(given: Mapping[str, Any]) -> int:
+    """The nodes of this allocation, without those that no case uses."""
+    held = nodes_held() or 1
+    needed = nodes_needed(given) if held > 1 else 0
+    if not 0 < needed < held:
+        return held
+    print(f"{needed} of {held} nodes are used: no case is spread over more", file=sys.stderr)
+    return needed
 
 
 def job_again(typed: str, run: str) -> str:

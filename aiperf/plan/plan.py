@@ -209,6 +209,12 @@ def ranks_of(case: Case) -> int:
     return max(side.ranks for side in case.sides)
 
 
+def nodes_used(scenarios: Iterable[Scenario]) -> int:
+    """Nodes of the largest case, on CPUs or on GPUs; 0 without a scenario."""
+    lanes = {"cpu": (False,), "gpu": (True,), "either": (False, True)}
+    return max((c.nodes for s in scenarios for on_gpu in lanes[s.lane] for c in expand(s, on_gpu=on_gpu)), default=0)
+
+
 def ranks_per_node(case: Case) -> int:
     """Ranks of the case's largest side on each of its nodes."""
     return max(side.ranks // side.nodes for side in case.sides)

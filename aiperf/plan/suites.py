@@ -135,6 +135,12 @@ def _first(plan: Plan, cases: Sequence[Case]) -> Plan:
     return Plan(tuple(c for c in plan.cases if c.id == first), tuple(s for s in plan.skips if s.case.id == first))
 
 
+def selected(selectors: Iterable[str], suite: str) -> list[Scenario]:
+    """The scenarios that a command names, by themselves or by a suite. Raises UserError."""
+    paths = members(load_suite(suite)) if suite else find_scenarios(split_cases(selectors)[0])
+    return load_scenarios(paths)
+
+
 def plan_selected(
     selectors: Iterable[str],
     suite: Suite | None,

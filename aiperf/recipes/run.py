@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from aiperf.errors import AiperfError, Exit
 from aiperf.host.facts import HostFacts
@@ -75,8 +76,7 @@ def run_plan(
     health = open_health(host_check if plan.cases else HostCheck.off, host, data=scratch_area())
     found = health.recorded
     run = new_record(plan, host=host, settings=settings, invocation=invocation, found=found, host_check=host_check)
-    used = max((case.nodes for case in plan.cases), default=1)
-    run = replace(run, nodes=cluster.facts[: used - 1] if cluster else ())
+    run = replace(run, nodes=_used(plan, cluster))
     writer, run = reopen(earlier, run) if earlier else begin_run(run, settings)
     saved = SavedCases(writer, progress)
     status: Status = "interrupted"
@@ -84,7 +84,7 @@ def run_plan(
     try:
         progress.run_started((*plan.cases, *plan.skips))
         times = (too_small_a_budget(plan, settings), too_long_loads(plan, settings))
-        for said in filter(None, (*(f.text for f in run.findings), _late(health.late), *times)):
+        for said in filter(None, (*(f.text for f in run.findings), _late(health.late), *times, _idle(plan, cluster))):
             progress.note(said)
         saved.keep_skips(plan.skips, run)
         with MeasurementSession(host, settings, cluster) as session:
@@ -111,6 +111,16 @@ def run_plan(
     done = tuple(saved.records[name] for name in run.planned if name in saved.records)
     code = Exit.USAGE if problems else exit_code(done, status == "interrupted")
     return RunOutcome(writer.folder, run, done, code, problems)
+
+
+def _used(plan: Plan, cluster: Nodes | None) -> tuple[dict[str, Any], ...]:
+    """The nodes beside this host that some case is spread over."""
+    return cluster.facts[: max((case.nodes for case in plan.cases), default=1) - 1] if cluster else ()
+
+
+def _idle(plan: Plan, cluster: Nodes | None) -> str:
+    used, held = (len(_used(plan, cluster)) + 1, len(cluster.facts) + 1) if cluster else (1, 1)
+    return f"{used} of {held} nodes are used: no case is spread over more" if used < held else ""
 
 
 def _late(probes: Sequence[str]) -> str:

@@ -57,22 +57,31 @@ def case_count(scenario: Scenario) -> int:
 
 
 def scenarios_view(
-    measured: Sequence[tuple[Scenario, Sequence[Measurement]]], *, lacking: Mapping[str, str] = MappingProxyType({})
+    measured: Sequence[tuple[Scenario, Sequence[Measurement]]],
+    *,
+    lacking: Mapping[str, str] = MappingProxyType({}),
+    nodes: Mapping[str, int] = MappingProxyType({}),
 ) -> Printed:
     """What each scenario asks, what was measured last, how its sides differ and how it is judged; ``lacking`` is why
-    this host skips the one of a name."""
+    this host skips the one of a name, ``nodes`` over how many its largest case is spread."""
     return Printed(
         [
             paragraph
             for scenario, found in measured
-            for paragraph in _paragraphs(scenario, found, lacking=lacking.get(scenario.name, ""))
+            for paragraph in _paragraphs(
+                scenario, found, lacking=lacking.get(scenario.name, ""), nodes=nodes.get(scenario.name, 1)
+            )
         ],
         json=lambda: document_json([scenario_plain(scenario, found) for scenario, found in measured]),
     )
 
 
-def _paragraphs(scenario: Scenario, measurements: Sequence[Measurement], *, lacking: str) -> Iterator[Sequence[Block]]:
-    command = run_command(scenario)
+def _paragraphs(
+    scenario: Scenario, measurements: Sequence[Measurement], *, lacking: str, nodes: int
+) -> Iterator[Sequence[Block]]:
+    alone = run_command(scenario)
+    command = f"{alone} --slurm -N {nodes}" if nodes > 1 else alone
+    launched = [f"Or on each node, by a launcher: {alone} --launcher env"] if nodes > 1 else []
     title = "" if scenario.title == scenario.name else f": {scenario.title}"
     yield [Sentences([f"{scenario.name}{title}"], indent="    ", mark="## ")]
     yield [Sentences([f"Why: {scenario.why}"] if scenario.why else [], indent="    ")]
@@ -83,9 +92,12 @@ def _paragraphs(scenario: Scenario, measurements: Sequence[Measurement], *, lack
             scenario.measure, gpus=scenario.needs.gpus, programs=scenario.is_command, metrics=scenario.sides[0].metrics
         ),
         "How it is checked": [check_sentence(scenario.check)],
-        "What it needs": [needs_sentence(scenario.needs), *([f"Skipped on this host: {lacking}."] if lacking else [])],
+        "What it needs": [
+            needs_sentence(scenario.needs, nodes=nodes),
+            *([f"Skipped on this host: {lacking}."] if lacking else []),
+        ],
         "Beside it": _beside(scenario),
-        "To run it": [command],
+        "To run it": [command, *launched],
     }.items():
         yield [Sentences([title], mark="### "), Sentences(lines, lead="  ", indent="    ", mark="- ")]
 
@@ -182,9 +194,11 @@ def check_sentence(check: Check) -> str:
     return said + reference + reason
 
 
-def needs_sentence(needs: Needs) -> str:
-    """Say what a host must have, or that any will do."""
+def needs_sentence(needs: Needs, *, nodes: int = 1) -> str:
+    """Say what a host must have, or each of several nodes; or that any will do."""
     said = [_need(f, getattr(needs, f.name)) for f in fields(Needs) if getattr(needs, f.name) != _default(f)]
+    if nodes > 1:
+        return f"{nodes} nodes, each with {', '.join(said)}." if said else f"{nodes} nodes."
     return f"{', '.join(said)}." if said else "Any host will do."
 
 

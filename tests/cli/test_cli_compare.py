@@ -174,7 +174,7 @@ def test_the_comparison_is_a_page_with_the_same_exit_code(here, user, stored) ->
 
 def test_over_hosts_each_is_named_and_too_few_are_said_and_exit_with_4(here, user, stored) -> None:
     for name, host in (("one", "h-1"), ("two", "h-2"), ("three", "h-2")):
-        stored(name, "run.json", lambda run, host=host: run | {"host_id": host})
+        stored(name, "run.json", lambda run, host=host: _on(host, run))
         stored(name, "cases/tiny.json", lambda record: _settled(record))
     told = here("compare", "--hosts", "tiny")
     assert (told.code, told.plain) == (4, True)
@@ -186,6 +186,11 @@ def test_over_hosts_each_is_named_and_too_few_are_said_and_exit_with_4(here, use
     assert (user.folder / "results" / "hosts.html").read_text().count("(h-2)</text>") == 1
     assert here("compare", "--hosts", "nothing").code == 2
     assert "--hosts: cannot be combined with --force." in here("compare", "--hosts", "--force").err
+
+
+def _on(machine_id, run):
+    run["host"]["fingerprint"]["record_only"]["machine_id"] = machine_id
+    return run
 
 
 def _settled(record):

@@ -37,6 +37,12 @@ def test_a_scenario_without_any_measurement_says_how_to_get_one(here) -> None:
     assert json.loads(here("show", "./tiny.yaml", "--json").out)[0]["measured"] == []
 
 
+def test_a_scenario_of_two_nodes_says_so_and_how_it_is_run_on_them(here) -> None:
+    shown = words(here("show", "all-reduce-flat-vs-hierarchical").out)
+    assert "What it needs 2 nodes, each with 2 CPUs. Skipped on this host: it is spread over 2 nodes." in shown
+    assert "To run it aiperf run all-reduce-flat-vs-hierarchical --slurm -N 2 Or on each node, by a launcher:" in shown
+
+
 def test_the_newest_run_is_shown_with_verdict_interval_place_and_folder(here, stored, reader) -> None:
     stored("results", day=1, host="old-node")
     newest = stored("results", day=2)

@@ -294,6 +294,45 @@ def test_inside_an_allocation_all_nodes_are_used_unless_told_how_many(
     assert (few.code, "--nodes: this allocation holds 3 of 4 nodes." in few.err) == (2, True)
 
 
+TWO_NODES = "all-reduce-flat-vs-hierarchical"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ((TWO_NODES, "--slurm", "-N", "64"), "64 nodes, but no case uses more than 2.\n  Use -N 2."),
+        ((TWO_NODES, "--slurm-file", "cluster.yaml"), "4 nodes, but no case uses more than 2.\n  Use -N 2."),
+        (("tiny.yaml", "--slurm", "-N", "2"), "2 nodes, but no case uses more than 1.\n  Leave -N out."),
+        ((TWO_NODES, "--kubernetes", "-N", "3", "--image", "i", "--claim", "c"), "3 nodes, but no case uses more than"),
+    ],
+)
+def test_a_job_with_nodes_that_no_case_uses_is_refused_before_it_is_submitted(cluster, user, tmp_path, line, said):
+    cluster()
+    (user.folder / "cluster.yaml").write_text("nodes: 4\n")
+    results = [] if "--kubernetes" in line else ["--results", str(tmp_path)]
+    done = user.types("run", *line, *results)
+    assert (done.code, done.out, f"--nodes: the job would hold {said}" in done.err) == (2, "", True), done.err
+    assert not (tmp_path / "asked").exists(), "nothing is submitted"
+
+
+def test_a_job_with_as_many_nodes_as_its_largest_case_is_submitted(cluster, user, tmp_path):
+    cluster()
+    assert user.types("run", TWO_NODES, "tiny.yaml", "--slurm", "-N", "2", "--results", str(tmp_path)).code == 0
+    assert "--nodes=2" in (tmp_path / "asked").read_text().split("\n")
+
+
+def test_inside_an_allocation_nodes_that_no_case_uses_stay_idle_and_it_says_so(cluster, user, tmp_path, monkeypatch):
+    cluster()
+    monkeypatch.setenv("SLURM_JOB_ID", "9")
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "5")
+    srun = tmp_path / "bin" / "srun"
+    srun.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path / "ran"}\n')
+    srun.chmod(0o755)
+    done = user.types("run", TWO_NODES, "--slurm", "--results", str(tmp_path))
+    assert "2 of 5 nodes are used: no case is spread over more" in done.err
+    assert {"--nodes=2", "--launcher"} <= set((tmp_path / "ran").read_text().split("\n"))
+
+
 @pytest.mark.parametrize("line", [("--slurm",), ("--slurm", "-N", "2", "--detach"), ("--slurm-file", "cluster.yaml")])
 def test_a_dry_run_queues_no_job(cluster, user, tmp_path, line):
     cluster()

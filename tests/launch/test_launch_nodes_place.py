@@ -42,6 +42,27 @@ def test_mpirun_is_understood_too():
     assert (place.launcher, place.nodes, place.is_head) == ("mpirun", 3, True)
 
 
+def test_mpiexec_of_mpich_and_intel_mpi_is_understood_and_counts_before_the_srun_that_starts_it():
+    hydra = {"PMI_RANK": "2", "PMI_SIZE": "6", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "2"}
+    place = read_place({**SRUN, **hydra})
+    assert (place.launcher, place.rank, place.local_rank, place.world, place.nodes) == ("mpiexec", 2, 0, 6, 3)
+    assert (place.is_head, place.is_agent) == (False, True)
+    assert place.job != read_place({**SRUN, **hydra, "SLURM_JOB_ID": "78"}).job
+    assert place.job != read_place({**SRUN, **hydra, "I_MPI_HYDRA_UUID": "9d26"}).job
+
+
+def test_the_variables_of_pmi_alone_which_srun_sets_too_are_not_taken_for_mpiexec():
+    assert read_place({**SRUN, "PMI_RANK": "3", "PMI_SIZE": "4"}).launcher == "srun"
+
+
+def test_what_is_read_is_named_where_nothing_is_set():
+    with pytest.raises(UserError) as caught:
+        read_place({"PMI_RANK": "0"})
+    for read in (TORCHRUN, MPIRUN, SRUN):
+        assert next(name for name in read if "RANK" in name or "PROCID" in name) in caught.value.faults[0].what
+    assert "PMI_RANK, MPI_LOCALRANKID, PMI_SIZE (MPICH, Intel MPI)" in caught.value.faults[0].what
+
+
 def test_torchrun_under_srun_counts_before_srun():
     assert read_place({**SRUN, **TORCHRUN}).launcher == "torchrun"
 

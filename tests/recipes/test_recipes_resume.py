@@ -264,5 +264,6 @@ def test_a_run_names_only_the_nodes_that_its_cases_use_and_later_those_that_join
     nodes = (node("m1"), node("m2", "b"), node("m3", "c"))
     first = run([pair(ratio=1.5), STOP], over_nodes("a", 2), nodes=nodes)
     assert [each["node"] for each in first.stored.record.nodes] == ["m1"]
+    assert "2 of 4 nodes are used: no case is spread over more" in first.told.notes
     both = run([pair(ratio=1.5)], over_nodes("a", 2), over_nodes("b", 3), nodes=nodes, resume=True).stored.record
     assert ([each["node"] for each in both.nodes], both.also_on) == (["m1", "m2"], ())

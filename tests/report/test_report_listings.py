@@ -270,6 +270,8 @@ def test_the_list_names_where_each_runs_and_what_is_wrong() -> None:
 
 def test_checks_and_needs_read_as_sentences() -> None:
     assert needs_sentence(Needs()) == "Any host will do."
+    assert needs_sentence(Needs(), nodes=2) == "2 nodes."
+    assert needs_sentence(Needs(cpus=2), nodes=3) == "3 nodes, each with 2 CPUs."
     assert check_sentence(Check(kind="none", reason="nothing to compare")).endswith("nothing to compare")
     files = Check("none", reason="it prints times.", files=("a", "b"))
     assert check_sentence(files) == (

@@ -1,4 +1,4 @@
-"""Which process of a job this one is, by the variables of whoever started it: torchrun, srun or mpirun.
+"""Which process of a job this one is, by the variables of whoever started it: torchrun, mpirun, mpiexec or srun.
 
 What must not live here: talking to the other processes.
 """
@@ -13,7 +13,45 @@ from dataclasses import dataclass
 
 from aiperf.errors import usage
 
-_HINT = "Start it with srun, torchrun or mpirun, or set RANK, LOCAL_RANK, WORLD_SIZE and LOCAL_WORLD_SIZE."
+_HINT = "Start it with srun, torchrun, mpirun or mpiexec, or set RANK, LOCAL_RANK, WORLD_SIZE and LOCAL_WORLD_SIZE."
+
+
+@dataclass(frozen=True)
+class _Variables:
+    """The variables by which a launcher says which process of which job this is."""
+
+    name: str
+    whose: str
+    """Whose variables they are, for people."""
+    place: tuple[str, str, str]
+    """Rank, local rank and world size."""
+    local_size: str
+    """Number of processes on this node; empty where the launcher says how many nodes there are."""
+    job: tuple[str, ...]
+    """What is the same in all processes of a job, as far as it is set."""
+    more: tuple[str, ...] = ()
+    """What must be set, too."""
+
+
+# The first that applies counts: torchrun may run under srun, and so may Hydra, which starts its proxies by it.
+_READ = (
+    _Variables(
+        "torchrun", "torchrun", ("RANK", "LOCAL_RANK", "WORLD_SIZE"), "LOCAL_WORLD_SIZE",
+        ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_JOB_ID", "MASTER_ADDR", "MASTER_PORT"),
+    ),
+    _Variables(
+        "mpirun", "Open MPI", ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"),
+        "OMPI_COMM_WORLD_LOCAL_SIZE", ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "SLURM_JOB_ID"),
+    ),
+    _Variables(
+        "mpiexec", "MPICH, Intel MPI", ("PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE"), "MPI_LOCALNRANKS",
+        ("I_MPI_HYDRA_UUID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"),
+    ),
+    _Variables(
+        "srun", "srun", ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_NUM_TASKS"), "",
+        ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"), more=("SLURM_STEP_ID",),
+    ),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -21,7 +59,7 @@ class Place:
     """One process of a job."""
 
     launcher: str
-    """torchrun, srun or mpirun: whose variables were read."""
+    """torchrun, mpirun, mpiexec or srun: whose variables were read."""
     rank: int
     local_rank: int
     """Among the processes of this node."""
@@ -44,26 +82,17 @@ class Place:
 
 
 def read_place(env: Mapping[str, str] = os.environ) -> Place:
-    """The place of this process. torchrun's variables come first, for it may run under srun. Raises UserError."""
-    if {"RANK", "LOCAL_RANK", "WORLD_SIZE"} <= env.keys():
-        local = _number(env, "LOCAL_WORLD_SIZE", "1")
-        job = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_JOB_ID", "MASTER_ADDR", "MASTER_PORT")
-        return _place(env, "torchrun", ("RANK", "LOCAL_RANK", "WORLD_SIZE"), job, local=local)
-    if {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"} <= env.keys():
-        local = _number(env, "OMPI_COMM_WORLD_LOCAL_SIZE", "1")
-        names = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE")
-        return _place(env, "mpirun", names, ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "SLURM_JOB_ID"), local=local)
-    if {"SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS"} <= env.keys():
-        names = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_NUM_TASKS")
-        return _place(env, "srun", names, ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"))
-    raise usage("no launcher's variables are set.", _HINT, "--launcher env")
+    """The place of this process. Raises UserError where no launcher says one."""
+    for launcher in _READ:
+        if {*launcher.place, *launcher.more} <= env.keys():
+            return _place(env, launcher)
+    read = "; ".join(f"{', '.join(one.place)} ({one.whose})" for one in _READ)
+    raise usage(f"no launcher's variables are set: {read}.", _HINT, "--launcher env")
 
 
-def _place(
-    env: Mapping[str, str], launcher: str, names: tuple[str, str, str], job: tuple[str, ...], *, local: int = 0
-) -> Place:
-    """``local``: processes on each node; 0 where the launcher says how many nodes there are."""
-    rank, local_rank, world = (_number(env, name) for name in names)
+def _place(env: Mapping[str, str], launcher: _Variables) -> Place:
+    rank, local_rank, world = (_number(env, name) for name in launcher.place)
+    local = _number(env, launcher.local_size, "1") if launcher.local_size else 0
     nodes = world // max(1, local) if local else _number(env, "SLURM_STEP_NUM_NODES")
     if not 0 <= rank < world or not 0 <= local_rank <= rank or nodes < 1 or (local and world % local):
         raise usage(
@@ -73,8 +102,8 @@ def _place(
             "--launcher env",
         )
     name = env.get("SLURMD_NODENAME") or env.get("AIPERF_NODE") or platform.node()
-    key = re.sub(r"[^A-Za-z0-9._-]", "_", "-".join([launcher, *(env.get(part, "") for part in job)]))
-    return Place(launcher, rank, local_rank, world, nodes, name, key)
+    key = re.sub(r"[^A-Za-z0-9._-]", "_", "-".join([launcher.name, *(env.get(part, "") for part in launcher.job)]))
+    return Place(launcher.name, rank, local_rank, world, nodes, name, key)
 
 
 def _number(env: Mapping[str, str], name: str, default: str = "") -> int:
