@@ -119,7 +119,10 @@ def _used(plan: Plan, cluster: Nodes | None) -> tuple[dict[str, Any], ...]:
 
 
 def _idle(plan: Plan, cluster: Nodes | None) -> str:
-    used, held = (len(_used(plan, cluster)) + 1, len(cluster.facts) + 1) if cluster else (1, 1)
+    """A note on nodes that no case uses; none where every case is skipped, which has a reason of its own."""
+    if not cluster or not plan.cases:
+        return ""
+    used, held = len(_used(plan, cluster)) + 1, len(cluster.facts) + 1
     return f"{used} of {held} nodes are used: no case is spread over more" if used < held else ""
 
 

@@ -162,7 +162,7 @@ class Case:
     @property
     def nodes(self) -> int:
         """Nodes of its side that has most of them."""
-        return max(side.nodes for side in self.sides)
+        return max((side.nodes for side in self.sides), default=1)
 
     @property
     def is_command(self) -> bool:

@@ -43,6 +43,7 @@ ONLY_PARSED = {
     'ab "./server-a" "./server-b" --metric json:stats.p99_ms --primary p99_ms': _PROGRAMS,
     "ab ./naive ./tiled --gpus 1 --clock gpu": _PROGRAMS,
     'ab "./train --old" "./train --new" --range step': _PROGRAMS,
+    "run NAME --slurm -N 2": "needs Slurm; tests/slurm has one",
     "run NAME --slurm -N 2 --time 20min": "needs Slurm; tests/slurm has one",
     "run NAME --slurm-file cluster.yaml -N 64 --detach": "needs Slurm; tests/cli/test_cli_slurm.py stands in for it",
     "survey --slurm -N 8 --time 20min": "needs Slurm; tests/slurm has one",

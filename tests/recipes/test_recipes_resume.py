@@ -260,6 +260,11 @@ def test_a_run_that_goes_on_with_an_equal_node_names_the_nodes_of_both_sessions(
     assert [each["node"] for each in record.also_on] == ["m2"]
 
 
+def test_nodes_of_a_run_whose_cases_are_all_skipped_are_not_called_idle(run) -> None:
+    done = run([], skips=[Skip(over_nodes("a", 4), "needs 4 nodes", "")], nodes=(node("m1"),))
+    assert [note for note in done.told.notes if "nodes are used" in note] == []
+
+
 def test_a_run_names_only_the_nodes_that_its_cases_use_and_later_those_that_join_for_more(run) -> None:
     nodes = (node("m1"), node("m2", "b"), node("m3", "c"))
     first = run([pair(ratio=1.5), STOP], over_nodes("a", 2), nodes=nodes)
