@@ -280,7 +280,10 @@ async def _read(answer: aiohttp.ClientResponse, request: Request, start: float) 
 
 def _piece(text: bytes, request: Request) -> tuple[str, bool]:
     """The text of one event, and whether it is the last one with text. Raises ValueError."""
-    event = json.loads(text)
+    try:
+        event = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"an event is not JSON ({error}): {text[:120]!r}") from None
     if not isinstance(event, dict):
         raise ValueError(f"an event is {text[:40]!r}")
     if event.get("error"):
