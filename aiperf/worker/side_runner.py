@@ -215,6 +215,8 @@ class SideRunner:
         with self._ranges.side(self.request.side), self._ranges.phase("audit"), quiet_interpreter():
             for _ in range(request.lead):
                 self._untimed()
+            # Copies of these steps that are still under way would land in outputs that the audit has poisoned.
+            self.clock.settle()
             self._end_of_own_peak()
             # Of every side, though one truth would do: what it allocates counts into the peaks that are compared.
             with self._phases.audit():

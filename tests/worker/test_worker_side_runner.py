@@ -222,6 +222,17 @@ def test_untimed_steps_lead_to_an_audit():
     assert log == ["prepare", "step"] * 3
 
 
+def test_untimed_steps_have_ended_before_an_audit_poisons_outputs(monkeypatch):
+    log = []
+    runner = make_runner("prepares", log=log)
+    runner.first(FIRST)
+    log.clear()
+    monkeypatch.setattr(runner.clock, "settle", lambda: log.append("settle"))
+    monkeypatch.setattr(runner.auditor, "run", lambda *a, **k: log.append("audit"))
+    audit(runner, 5, 1, lead=2)
+    assert log == [*["prepare", "step"] * 2, "settle", "audit"]
+
+
 def test_a_runner_can_slow_its_step_for_calibration():
     plain, slow = make_runner(items=300_000), make_runner(items=300_000, slowdown=1.0)
     # In turns, so that what others take of the CPU hits both.

@@ -71,7 +71,7 @@ def test_a_process_is_locked_before_it_is_copied_and_unlocked_after_it_is_restor
     assert driver.calls == [("Lock", 60_000), ("Checkpoint", 0), ("Restore", 0), ("Unlock", 0)]
 
 
-def test_what_the_driver_refuses_is_told_by_call_and_name() -> None:
+def test_an_error_names_the_driver_call_and_its_code() -> None:
     state = CudaState(7, library=Driver(refused={"Checkpoint": 801}))
     with pytest.raises(
         CudaStateError, match=r"^cuCheckpointProcessCheckpoint returned CUDA_ERROR_NOT_SUPPORTED \(801\)$"
@@ -85,7 +85,7 @@ def test_what_the_driver_refuses_is_told_by_call_and_name() -> None:
         CudaState(7, library=Driver(refused={"cuInit": 801}))
 
 
-def test_a_driver_without_the_calls_or_none_at_all_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_without_the_calls_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     older = Driver()
     del older.cuCheckpointProcessLock
     with pytest.raises(CudaStateError, match=r"no cuCheckpointProcessLock; 570 and newer"):
@@ -147,9 +147,9 @@ def test_suspensions_are_timed_and_the_process_ends_with_the_side(make: Callable
     for _ in range(2):
         run(side)
     assert len(driver.calls) == 4 * 3, "set-up suspends once"
-    told = side.values()
-    assert set(told) == set(suspension.METRICS["suspend"])
-    assert all(seconds > 0 for seconds in told.values())
+    values = side.values()
+    assert set(values) == set(suspension.METRICS["suspend"])
+    assert all(seconds > 0 for seconds in values.values())
     assert side.values() == {}
     assert side.counters()["released_bytes"] == 100
     assert {"image_bytes", "suspend_bytes_per_s", "restore_bytes_per_s"} < set(side.counters())

@@ -64,7 +64,8 @@ class Casts:
     def __init__(self, rows: Any, *, delayed: bool) -> None:
         need_triton(str(rows.device))
         self._codes = torch.empty(rows.shape, dtype=torch.float8_e4m3fn, device=rows.device)
-        self._seen, self._largest, self._scale = torch.zeros((3, 1), device=rows.device)
+        # cuBLASLt takes a scale only at a multiple of 16 bytes, so each is memory of its own.
+        self._seen, self._largest, self._scale = (torch.zeros(1, device=rows.device) for _ in range(3))
         self._history = torch.zeros(HISTORY, device=rows.device) if delayed else None
         self._calls = 0
 
