@@ -35,8 +35,8 @@ class OnHost:
 
     @property
     def key(self) -> _Key:
-        """What tells it from equal hosts."""
-        return tuple(machine.key for machine in self.machines)
+        """What tells it from equal hosts; nodes in another order are the same ones."""
+        return tuple(sorted(machine.key for machine in self.machines))
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def _identified(one: OnHost) -> bool:
 
 
 def _names(one: OnHost) -> _Key:
-    return tuple((machine.host_id, machine.name) for machine in one.machines)
+    return tuple(sorted((machine.host_id, machine.name) for machine in one.machines))
 
 
 def _of_case(key: tuple[str, str, str], hosts: list[OnHost], otherwise: int, alpha: float) -> CaseOverHosts:

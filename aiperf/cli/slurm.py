@@ -174,7 +174,8 @@ def _nodes_here(given: Mapping[str, Any]) -> int:
     needed = nodes_needed(given) if held > 1 else 0
     if not 0 < needed < held:
         return held
-    print(f"{needed} of {held} nodes are used: no case is spread over more", file=sys.stderr)
+    if not given["quiet"]:
+        print(f"{needed} of {held} nodes are used: no case is spread over more", file=sys.stderr)
     return needed
 
 

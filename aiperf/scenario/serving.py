@@ -81,7 +81,9 @@ def _cache(document: Document) -> Iterator[Fault]:
 
 def _cpus(document: Document, parts: Outline, loads: Sequence[RawSide]) -> Iterator[Fault]:
     """A server that is started here leaves the client a CPU of its own."""
-    needs = document.data.get("needs")
+    needs = document.data.get("needs", {})
+    if not isinstance(needs, dict | None):
+        return
     cpus = needs.get("cpus", 1) if isinstance(needs, dict) else 1
     if cpus == 1 and any("server" in {*parts.params, *side.params, *map(head, parts.axes)} for side in loads):
         has = "needs.cpus is 1" if isinstance(needs, dict) and "cpus" in needs else "needs.cpus is missing"

@@ -66,7 +66,7 @@ async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, eng
                 (int(line[15:]) for line in head.splitlines() if line.lower().startswith(b"content-length:")), 0
             )
             body = await reader.readexactly(length)
-            if not await _answer(path, json.loads(body) if body.strip() else {}, writer, engine):
+            if not await _answer(path, json.loads(body) if body.strip() else {}, reader, writer, engine):
                 break
     except (asyncio.IncompleteReadError, ConnectionError):
         pass
@@ -74,7 +74,9 @@ async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, eng
         writer.close()
 
 
-async def _answer(path: str, body: dict[str, Any], writer: asyncio.StreamWriter, engine: Engine) -> bool:
+async def _answer(
+    path: str, body: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter, engine: Engine
+) -> bool:
     """Answer one request; whether the connection stays."""
     asked = engine.asked
     if path == "/health":
@@ -109,10 +111,12 @@ async def _answer(path: str, body: dict[str, Any], writer: asyncio.StreamWriter,
     if asked.cached_tokens and body.get("stream_options"):
         usage["prompt_tokens_details"] = {"cached_tokens": cached}
     await asyncio.sleep(asked.prefill * (len(prompt.split()) - cached))
-    return await _stream(prompt, usage, writer, engine)
+    return await _stream(prompt, usage, reader, writer, engine)
 
 
-async def _stream(prompt: str, usage: dict[str, Any], writer: asyncio.StreamWriter, engine: Engine) -> bool:
+async def _stream(
+    prompt: str, usage: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter, engine: Engine
+) -> bool:
     asked = engine.asked
     fault = asked.fault if engine.is_faulty() else ""
     if fault == "die":
@@ -132,6 +136,8 @@ async def _stream(prompt: str, usage: dict[str, Any], writer: asyncio.StreamWrit
     loop = asyncio.get_running_loop()
     came = loop.time()
     async with engine.slot():
+        if asked.abort and reader.at_eof():
+            return False
         # By the clock, so that what a busy host adds to one sleep does not add up: the next one begins where this ends.
         begin = max(came, engine.free_at) if asked.slots == 1 else loop.time()
         service = engine.service
@@ -178,6 +184,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--prefill", type=float, default=0.0, help="seconds a word of a prompt that is not cached")
     parser.add_argument("--cached-tokens", action="store_true", help="say in answers what was cached")
     parser.add_argument("--accepted", type=int, default=0, help="drafted tokens of an answer, as llama.cpp says it")
+    parser.add_argument("--abort", action="store_true", help="leave a waiting request whose client has gone")
     parser.add_argument("--strict", action="store_true", help="refuse requests with stream_options")
     parser.add_argument("--exit", type=int, default=0, help="end at once with this status")
     return parser.parse_args()

@@ -55,7 +55,7 @@ def test_every_option_of_a_shipped_server_is_one_that_its_program_takes(name: st
 
 def test_every_shipped_server_of_sglang_exports_its_counts_and_says_what_it_had_cached() -> None:
     of_sglang = [command for _, command in commands() if "sglang" in command]
-    assert len(of_sglang) == 6
+    assert len(of_sglang) == 4
     assert all({"--enable-metrics", "--enable-cache-report"} <= set(command.split()) for command in of_sglang)
 
 

@@ -14,6 +14,7 @@ from loaded_servers import SERVER, TRACE, faults, loaded, play, running
 
 from aiperf.workloads.serve.client import Endpoint, Request, send
 from aiperf.workloads.serve.metrics import latency, missed
+from aiperf.workloads.serve.search import RateSearch
 from aiperf.workloads.serve.server import Server
 from aiperf.workloads.serve.trace import Arrival
 
@@ -65,24 +66,44 @@ def test_the_highest_rate_is_found_on_a_server_of_known_capacity(tmp_path: Path)
     assert counts["tries"] == 8
 
 
-def test_a_try_far_beyond_a_servers_capacity_is_given_up_and_counts_only_what_was_decided(tmp_path: Path) -> None:
+def test_a_try_far_beyond_a_servers_capacity_is_given_up_and_counts_only_what_was_decided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # 40 ms of service at 200/s: the 60 requests of a try would take 2.4 s, and all but the first four miss 150 ms.
     spec = {**TRACE, "rate": 200.0, "requests": 60, "output_tokens": 1}
-    options = ("--metrics", "--service", "0.04", "--slots", "1")
+    options = ("--metrics", "--service", "0.04", "--slots", "1", "--abort")
+    tries: list[tuple[float, int, int]] = []
+    monkeypatch.setattr(RateSearch, "estimate", lambda search: tries.extend(search.tries))
     with loaded(tmp_path, *options, trace=spec, segments=1, slo={"ttft": 0.15}, find="max_rate") as workload:
         for _ in range(2):
             workload.step()
         began = time.perf_counter()
         workload.step()
         took = time.perf_counter() - began
+        assert workload.values is not None
         assert workload.counters is not None
         assert workload.faults is not None
+        workload.values()
         counts, found = workload.counters(), workload.faults()
     assert took < 1.5
-    assert 1 <= counts["met"] <= 4
+    assert 1 <= counts["met"] <= 5
+    assert tries == [(200.0, counts["met"], tries[0][2])]
+    assert 33 < tries[0][2] < 60
     assert counts["dropped"] > 20
     assert counts["errors"] == 0
     assert "rate_off" not in found
+
+
+def test_the_next_try_begins_once_the_server_runs_nothing_of_one_that_was_given_up(tmp_path: Path) -> None:
+    # This one works off what was dropped: 30 requests of 20 ms in one slot.
+    spec = {**TRACE, "rate": 400.0, "requests": 30, "output_tokens": 1}
+    options = ("--metrics", "--service", "0.02", "--slots", "1")
+    with loaded(tmp_path, *options, trace=spec, segments=1, slo={"ttft": 0.05}, find="max_rate") as workload:
+        for _ in range(2):
+            workload.step()
+        began = time.perf_counter()
+        workload.step()
+        assert time.perf_counter() - began > 0.55
 
 
 def test_a_request_has_missed_an_objective_once_its_time_is_over_whatever_it_still_gets() -> None:

@@ -93,7 +93,7 @@ class Request:
     @property
     def ok(self) -> bool:
         """Whether it was answered whole."""
-        return not self.error and bool(self.times) and self.end is not None
+        return not (self.error or self.dropped) and bool(self.times) and self.end is not None
 
     @property
     def refused(self) -> bool:
@@ -195,8 +195,12 @@ async def _finish(
             for task in under_way:
                 task.cancel()
             await asyncio.wait(under_way)
-            for request in requests:
-                request.dropped = request.end is None
+            for request in (r for r in requests if r.end is None):
+                request.dropped = True
+                request.end = None if request.sent is None else time.perf_counter() - start
+            for task in sending:
+                if not task.cancelled():
+                    task.result()
             return True
     for task in sending:
         task.result()

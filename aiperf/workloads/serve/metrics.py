@@ -51,7 +51,7 @@ def met(request: Request, slo: Mapping[str, float]) -> bool:
 
 def missed(request: Request, slo: Mapping[str, float], now: float) -> bool:
     """Whether a request has missed an objective by then (seconds after its segment's start), whatever it still gets."""
-    if request.end is not None:
+    if request.end is not None and not request.dropped:
         return not met(request, slo)
     first = request.times[0] if request.times else now
     return any(

@@ -152,9 +152,9 @@ class Server:
         """The acceptance length of its latest steps, where it exports that."""
         return latest_acceptance_of(self._metrics())
 
-    def exports_batch(self) -> bool:
-        """Whether it exports how many requests it runs and how many wait."""
-        return batch_of(self._metrics()) is not None
+    def batch(self) -> tuple[int, int] | None:
+        """How many requests it runs and how many wait; None where it does not export both."""
+        return batch_of(self._metrics())
 
     def _metrics(self) -> str:
         status, text = fetch(self.base + METRICS_PATH, timeout=5.0)

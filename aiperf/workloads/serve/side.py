@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +32,8 @@ _WARM_UPS = 2
 _AUDITED = 8
 """Requests of an audit, whose answers are compared with the other side's."""
 _PATIENCE = 2.0
+_REST_S = 0.05
+"""Between two requests that ask whether the server has come to rest."""
 _NOT_UNDERSTOOD = (400, 422)
 """Statuses by which a server says that it does not know a field of a request."""
 _WARMING = 8
@@ -86,7 +89,7 @@ class LoadedServer:
         if self.facts["client_cpus"]:
             os.sched_setaffinity(0, self.facts["client_cpus"])
         self._endpoint = Endpoint(server.base, asked.model or server.first_model(), asked.endpoint, dict(asked.extra))
-        self._watch = server.exports_batch()
+        self._watch = server.batch() is not None
         if asked.url and asked.cache == "cold":
             self.facts["cache_flushed"] = server.flush()
         if asked.cache == "warm":
@@ -186,10 +189,24 @@ class LoadedServer:
         bad = len(requests) - good
         if sent.given_up:
             bad = sum(metrics.missed(request, slo, sent.seconds) for request in requests)
-            # What was dropped may still occupy the server, and the next try begins with an idle one.
-            self._first_token(f"after try {self._steps}")
+            self._await_rest()
         assert self._search is not None
         self._search.tries.append((segment.rate, good, good + bad))
+
+    def _await_rest(self) -> None:
+        """Wait until the server has left what was dropped, because the next try begins with an idle one: it answers a
+        request, and runs no others where it says how many it runs. Raises ServerFault where that does not come."""
+        until, probes = time.monotonic() + self._asked.timeout, 0
+        while time.monotonic() < until:
+            probes += 1
+            answered = self._first_token(f"after try {self._steps}, {probes}") is not None
+            # It may still count the request that it has just answered.
+            if answered and not (self._watch and sum(self._server.batch() or ()) > 1):
+                return
+            time.sleep(_REST_S)
+        raise self._server.fault(
+            f"the server was still busy {self._asked.timeout:g} s after a try of find: max_rate had been given up"
+        )
 
     def _look_at_cache(self, latest: Sent) -> None:
         """Before the first turn: probe the cache of a server that is to be cold and does not say what it had in it."""
