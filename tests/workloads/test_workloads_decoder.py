@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -84,6 +85,15 @@ EXACT = {
     "offloaded": lambda room: Offloaded(room, ahead=True),
     "wide_window": lambda room: caches.Windowed(room, window=_ROOM, spare=1),
 }
+FEW_BITS = {
+    "8_bits": lambda room: caches.Quantised(room, bits=8),
+    "4_bits": lambda room: caches.Quantised(room, bits=4),
+    "4_bits_recent_exact": lambda room: caches.RecentExact(
+        caches.Quantised(room, bits=4), caches.Windowed(room, window=8, spare=4)
+    ),
+}
+FEW_BITS_BOUNDS = {"8_bits": 1.5e-2, "4_bits": 0.1, "4_bits_recent_exact": 0.05}
+"""How far logits in bf16 may be from those in fp32, relative to their length."""
 
 
 @pytest.mark.parametrize("kind", EXACT)
@@ -101,23 +111,49 @@ def test_logits_of_prefill_and_decode_are_those_of_transformers(kind):
         assert torch.allclose(logits[:, -1], truth[:, i], rtol=0, atol=1e-5)
 
 
-@pytest.mark.long
+@pytest.fixture(scope="module")
+def rounded() -> SimpleNamespace:
+    """A decoder in bf16, a text, and the logits of transformers with the same weights in fp32 and in bf16."""
+    with torch.inference_mode():
+        model = draw(_SHAPE, seed=3, max_tokens=_ROOM, dtype=torch.bfloat16)
+        text = torch.randint(_SHAPE.vocab, (2, _PROMPT + 3), generator=torch.Generator().manual_seed(6))
+        llama = _llama(model)
+        truth = llama(text).logits
+        return SimpleNamespace(model=model, text=text, truth=truth, theirs=llama.to(torch.bfloat16)(text).logits)
+
+
+def _off(logits: torch.Tensor, from_: torch.Tensor, truth: torch.Tensor) -> float:
+    """Length of the difference, relative to that of the logits in fp32."""
+    return float((logits.float() - from_.float()).norm() / truth.norm())
+
+
 @torch.inference_mode()
-def test_logits_in_bf16_are_within_a_hundredth_of_those_in_fp32_and_no_farther_than_those_of_transformers():
-    model = draw(_SHAPE, seed=3, max_tokens=_ROOM, dtype=torch.bfloat16)
-    text = torch.randint(_SHAPE.vocab, (2, _PROMPT + 1), generator=torch.Generator().manual_seed(6))
-    truth = _llama(model)(text).logits
-    theirs = _llama(model).to(torch.bfloat16)(text).logits
-    cache = caches.Contiguous(dataclasses.replace(_room(), dtype=torch.bfloat16))
-    prompt = model.forward(text[:, :_PROMPT], cache, every=True)
-    ours = torch.cat((prompt, model.forward(text[:, _PROMPT:], cache)), dim=1)
+def _in_bf16(rounded: SimpleNamespace, kind: str) -> torch.Tensor:
+    """Logits after every token of the text: the prompt in one pass, then token by token."""
+    model, text = rounded.model, rounded.text
+    cache = {**EXACT, **FEW_BITS}[kind](dataclasses.replace(_room(), dtype=torch.bfloat16))
+    found = [model.forward(text[:, :_PROMPT], cache, every=True)]
+    for i in range(_PROMPT, text.shape[1]):
+        found.append(model.forward(text[:, : i + 1] if kind == "nothing" else text[:, i : i + 1], cache))
+    return torch.cat(found, dim=1)
 
-    def off(logits: torch.Tensor) -> float:
-        return float((logits.float() - truth).norm() / truth.norm())
 
-    assert 0 < off(ours) < 1e-2
-    assert off(ours) < 1.2 * off(theirs)
-    assert float((ours.float() - theirs.float()).norm() / truth.norm()) < 1.5e-2
+@pytest.mark.parametrize("kind", EXACT)
+def test_logits_in_bf16_are_within_a_hundredth_of_those_in_fp32_and_no_farther_than_those_of_transformers(
+    kind, rounded
+):
+    logits, theirs, truth = _in_bf16(rounded, kind), rounded.theirs, rounded.truth
+    assert 0 < _off(logits, truth, truth) < 1e-2
+    assert _off(logits, truth, truth) < 1.2 * _off(theirs, truth, truth)
+    assert _off(logits, theirs, truth) < 1.5e-2
+
+
+@pytest.mark.parametrize(("kind", "bound"), FEW_BITS_BOUNDS.items())
+def test_logits_in_bf16_from_few_bits_are_near_those_of_transformers_and_farther_than_from_all_bits(
+    kind, bound, rounded
+):
+    logits, exact, truth = _in_bf16(rounded, kind), _in_bf16(rounded, "contiguous"), rounded.truth
+    assert _off(exact, truth, truth) < _off(logits, truth, truth) < bound
 
 
 @pytest.mark.parametrize("chunk", [1, 5, 8])
@@ -280,11 +316,6 @@ def test_a_token_leaves_early_where_its_choice_is_clear_and_leaves_keys_for_thos
     assert (always.exited, never.exited) == (_PROMPT, 0)
     assert torch.allclose(logits, first_two.forward(text, caches.Contiguous(_room(1))), atol=1e-5)
     assert not torch.allclose(logits, truth, atol=1e-2)
-
-
-def test_spread_layers_begin_with_the_first_and_leave_equal_gaps():
-    assert shallow.spread(4, 2) == [0, 2]
-    assert shallow.spread(12, 8) == [0, 1, 3, 4, 6, 7, 9, 10]
 
 
 def test_a_repeated_text_is_proposed_from_its_latest_earlier_occurrence():

@@ -16,6 +16,7 @@ from aiperf.workloads.contract import Context, SkipSide
 from aiperf.workloads.decoder.model import PRESETS
 from aiperf.workloads.llm import agreement
 from aiperf.workloads.llm import workload as llm
+from aiperf.workloads.llm.ways import evenly_spread
 
 _SMALL = {"prompt_tokens": 12, "new_tokens": 6}
 
@@ -330,3 +331,8 @@ def test_what_does_not_go_together_is_named(params, named):
 def test_graphs_are_skipped_without_a_gpu():
     with pytest.raises(SkipSide, match="need a GPU"):
         _side(kv="static", graph="per_size")
+
+
+def test_evenly_spread_layers_begin_with_the_first_and_leave_equal_gaps():
+    assert evenly_spread(4, 2) == [0, 2]
+    assert evenly_spread(12, 8) == [0, 1, 3, 4, 6, 7, 9, 10]

@@ -1,11 +1,10 @@
-"""Decoding with fewer layers: a token leaves after the first ones where its choice is clear, or some are never run.
+"""Decoding with fewer layers: a token leaves after the first ones where its choice is clear.
 
 What must not live here: what agrees with the full model how often (speculation.py tunes it), the model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch.nn.functional as F
@@ -13,11 +12,6 @@ import torch.nn.functional as F
 from aiperf.workloads.decoder.caches import Cache
 from aiperf.workloads.decoder.generate import choose
 from aiperf.workloads.decoder.model import Decoder
-
-
-def spread(layers: int, count: int) -> Sequence[int]:
-    """``count`` of ``layers``, evenly spread, the first among them."""
-    return [i * layers // count for i in range(count)]
 
 
 class EarlyExit:

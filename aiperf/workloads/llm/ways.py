@@ -33,9 +33,7 @@ class Ways:
         self.tally = speculation.Tally()
         self._through: Sequence[precision.Forward] = [model] * len(groups)
         """What a token of each group goes through."""
-        self._few = (shallow.spread if asked.draft_from == "spread" else _leading)(
-            len(model.layers), asked.draft_layers
-        )
+        self._few = (evenly_spread if asked.draft_from == "spread" else _leading)(len(model.layers), asked.draft_layers)
         self._propose: speculation.Propose = speculation.ngram
         self._draft: speculation.Draft | trees.TreeDraft | Heads | None = None
         if asked.acceptance:
@@ -249,3 +247,8 @@ class Ways:
 
 def _leading(layers: int, count: int) -> Sequence[int]:
     return range(min(layers, count))
+
+
+def evenly_spread(layers: int, count: int) -> Sequence[int]:
+    """``count`` of ``layers``, the first among them."""
+    return [i * layers // count for i in range(count)]
