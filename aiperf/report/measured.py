@@ -21,15 +21,16 @@ _SHOWN = ("case", "side", "against", "metric", "verdict", "provisional", "ratio"
 
 
 def measured_sentences(measurements: Sequence[Measurement], *, hashes: Collection[str], command: str) -> list[str]:
-    """One block of lines a run: where and when it was, then the verdict of each case; what to do if there is none."""
+    """One block of lines a run: where and when it was, the verdict of each case, whether the file has changed since;
+    what to do if there is none."""
     if not measurements:
         return [f"not measured yet: {command}"]
     lines = []
-    for _, group in groupby(measurements, key=lambda m: m.folder):
+    for (_, changed), group in groupby(measurements, key=lambda m: (m.folder, _changed(m, hashes))):
         cases = list(group)
         lines += [_origin(cases[0]), *(f"  {line}" for m in cases for line in _case_lines(m))]
-    if any(m.record.case.scenario_hash not in hashes for m in measurements):
-        lines.append(f"The scenario file has changed since then; {command} measures it as it is now.")
+        if changed:
+            lines.append(f"  The scenario file has changed since then; {command} measures it as it is now.")
     return lines
 
 
@@ -43,11 +44,15 @@ def measured_plain(measurements: Sequence[Measurement], *, hashes: Collection[st
             "machine": machine_text(m.run.host),
             "run": str(m.folder),
             "reference": m.reference,
-            "scenario_changed": m.record.case.scenario_hash not in hashes,
+            "scenario_changed": _changed(m, hashes),
         }
         for m in measurements
         for row in _primary_rows(m)
     ]
+
+
+def _changed(measurement: Measurement, hashes: Collection[str]) -> bool:
+    return measurement.record.case.scenario_hash not in hashes
 
 
 def _primary_rows(measurement: Measurement) -> Iterator[ComparisonRow]:

@@ -86,6 +86,22 @@ def test_a_measurement_of_another_version_of_the_file_says_so(here, user, stored
     )
 
 
+def test_only_the_measurement_of_another_version_of_the_file_says_so(here, user, stored) -> None:
+    older, newer = (stored("results", day=day) for day in (1, 2))
+    path = user.folder / "results" / older / "cases" / "tiny.json"
+    record = json.loads(path.read_text())
+    record["case"] |= {"id": "tiny[size=1]", "scenario_hash": "of another version"}
+    path.with_name("tiny[size=1].json").write_text(json.dumps(record))
+    path.unlink()
+    text = words(here("show", "./tiny.yaml").out)
+    first, second = (text.index(f"run results/{run}") for run in (older, newer))
+    changed = "The scenario file has changed since then"
+    assert text.count(changed) == 1
+    assert first < text.index(changed) < second
+    rows = json.loads(here("show", "./tiny.yaml", "--json").out)[0]["measured"]
+    assert {row["case"]: row["scenario_changed"] for row in rows} == {"tiny[size=1]": True, "tiny": False}
+
+
 def test_a_damaged_record_is_named_and_counts_as_none(here, user, stored) -> None:
     run = stored("results")
     (user.folder / "results" / run / "cases" / "tiny.json").write_text("{")
