@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from aiperf.analysis import wording
 from aiperf.analysis.metrics import compared_metric
+from aiperf.analysis.pair_fit import MOST_PAIRS
 from aiperf.analysis.verdict import statistical_word
 from aiperf.analysis.wording import change_interval, percent
 from aiperf.records import Comparison, Failure
@@ -45,7 +46,7 @@ def undecided(shift: Comparison, *, loss: float, more_sessions: bool) -> str:
     if more_sessions:
         return f"{lead} ({shift.pairs} pairs); more sessions in the baseline would narrow it"
     if shift.pairs_needed is None:
-        return f"{lead} after {shift.pairs} pairs; more pairs are unlikely to decide it"
+        return f"{lead} after {shift.pairs} pairs; more than {MOST_PAIRS} would be needed to decide it"
     return f"{lead} after {shift.pairs} pairs; about {shift.pairs_needed} would decide it"
 
 

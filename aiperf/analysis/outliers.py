@@ -13,7 +13,9 @@ from aiperf.analysis.pair_fit import residuals
 
 REACH = 5 * 1.4826
 """Five robust standard deviations, in units of the median absolute deviation (METHOD 3)."""
-_FEW, _SHORT, _ENOUGH = 5, 7, 10
+ENOUGH_PAIRS = 10
+"""From so many on a t interval is trusted even if they fall into two groups."""
+_FEW, _SHORT = 5, 7
 _CUT_SHARE_SHORT, _CUT_SHARE = 0.98, 0.95
 
 
@@ -67,7 +69,7 @@ def two_groups(d: Sequence[float], o: Sequence[int]) -> bool:
     share of the sum of squares that one cut explains; normal noise passes the bound in about 1 % of cases.
     """
     count = len(d)
-    if not _FEW <= count < _ENOUGH:
+    if not _FEW <= count < ENOUGH_PAIRS:
         return False
     ordered = sorted(residuals(d, o).tolist())
     total = _squares(ordered)

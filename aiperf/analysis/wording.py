@@ -11,6 +11,8 @@ from collections.abc import Callable
 from aiperf.analysis.limits import judged
 from aiperf.analysis.metrics import METRICS, compared_metric
 from aiperf.analysis.notes import note_sentence
+from aiperf.analysis.outliers import ENOUGH_PAIRS
+from aiperf.analysis.pair_fit import MOST_PAIRS
 from aiperf.records import CheckResult, Comparison, Limit, Note, Word
 from aiperf.units import format_percent, format_rate, signed, significant
 
@@ -95,7 +97,7 @@ def odd_spread(comparison: Comparison, *, same: bool) -> str:
         return f"the ratio is exactly {times(comparison.ratio)} in all {comparison.pairs} pairs: {why}"
     return (
         f"the {comparison.pairs} pairs fall into two groups, and an interval from so few pairs is not reliable: "
-        f"{change_interval(comparison)}; at least 10 pairs are needed"
+        f"{change_interval(comparison)}; at least {ENOUGH_PAIRS} pairs are needed"
     )
 
 
@@ -125,7 +127,7 @@ def _beyond_limit(limit: Limit) -> str:
 def _outlook(comparison: Comparison) -> str:
     seen = f"{comparison.pairs} pairs can detect a difference of {percent(comparison.mde)}"
     if comparison.pairs_needed is None:
-        return f"{seen}; more pairs are unlikely to decide it"
+        return f"{seen}; a decision would need more than {MOST_PAIRS} pairs"
     return f"{seen}; a decision would need about {comparison.pairs_needed} pairs"
 
 

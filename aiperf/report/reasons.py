@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 
+from aiperf.analysis.outliers import ENOUGH_PAIRS
+from aiperf.analysis.pair_fit import MOST_PAIRS
 from aiperf.records import CaseRecord, Comparison, Result, Summary
 from aiperf.report.numbers import (
     clean,
@@ -26,6 +28,14 @@ _CUT_SHORT = {
     "failed": "ended by a failure",
     "unfit": "ended because the host disturbed too many pairs",
 }
+_CHANGE = {
+    "no_spread": "the times must be resolved more finely",
+    "unsteady": "the sides must become steady before they are measured",
+    "not_launched": "aiperf must start the servers",
+    "counted_apart": "both sides must be measured by one client",
+    "too_few_units": "each launch must do more work",
+}
+"""Reason of an inconclusive verdict that no number of pairs changes -> what must change."""
 _HUGE_LOG = 20.0
 """A log-ratio beyond this says nothing about an order, and is not far from what a float can hold as a ratio."""
 
@@ -104,14 +114,29 @@ def _surer(result: Result) -> list[str]:
     found, verdict = result.comparison, result.verdict
     if verdict.word == "invalid":
         return ["More pairs cannot fix this: the side itself must change."]
-    said = []
-    if found.pairs_needed is not None:
-        said.append(f"About {found.pairs_needed} pairs would decide it, if the noise stays the same.")
-    elif verdict.word == "inconclusive" and verdict.reason == "interval_straddles":
-        said.append("More pairs are unlikely to decide it: the difference is too close to the threshold.")
+    if verdict.word == "inconclusive" and verdict.reason in _CHANGE:
+        return [f"More pairs cannot fix this: {_CHANGE[verdict.reason]}."]
+    said = _decisive(result) if verdict.word == "inconclusive" else []
     if known(found.mde) and not math.isinf(found.mde):
         said.append(f"With {found.pairs} pairs, a difference of {format_percent(found.mde)} or more can be detected.")
     return [" ".join(said)] if said else []
+
+
+def _decisive(result: Result) -> list[str]:
+    """How many pairs would decide an inconclusive result."""
+    found, verdict = result.comparison, result.verdict
+    if found.pairs_needed is not None:
+        return [f"About {found.pairs_needed} pairs would decide it, if the noise stays the same."]
+    if verdict.reason == "two_groups":
+        return [f"From {ENOUGH_PAIRS} pairs on, an interval is reliable even if they fall into two groups."]
+    if verdict.reason == "unstable":
+        return ["How many pairs would decide it is unknown: the t interval and the rank-based method must agree."]
+    if verdict.reason != "interval_straddles":
+        return []
+    # An interval this narrow would have decided a ratio of 1: it is the distance, and not the noise.
+    if found.high < found.low * (1 + verdict.threshold) ** 2:
+        return ["More pairs are unlikely to decide it: the difference is too close to the threshold."]
+    return [f"Deciding it would take more than {MOST_PAIRS} pairs at this noise."]
 
 
 def _second(found: Comparison) -> list[str]:

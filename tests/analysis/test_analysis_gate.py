@@ -114,6 +114,9 @@ def test_a_regression_is_told_with_its_interval_and_an_open_row_with_the_pairs_t
     assert open_.pairs_needed is not None
     assert open_.pairs_needed > 12
     assert f"about {open_.pairs_needed} would decide it" in open_.sentence
+    (noisy,) = judged(1 / 1.02 + 0.001, spread=0.5)
+    assert noisy.pairs_needed is None
+    assert noisy.sentence.endswith("after 12 pairs; more than 1000 would be needed to decide it")
 
 
 def test_the_pairs_needed_are_those_for_the_distance_to_the_bound_alone():

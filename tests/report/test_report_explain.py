@@ -47,6 +47,13 @@ def straddling(low: float, high: float, *, needed: int | None = None) -> Result:
     return make_result(make_comparison(1.0, 0.98, interval=(low, high), pairs_needed=needed), "inconclusive")
 
 
+def undecided_for(reason: str) -> Result:
+    """Inconclusive for a reason other than the interval, whose own count of pairs therefore does not matter."""
+    needed = None if reason in ("two_groups", "unstable") else 55
+    result = straddling(0.998, 1.04, needed=needed)
+    return replace(result, verdict=replace(result.verdict, reason=reason))
+
+
 def test_the_sides_and_their_differing_keys_are_named() -> None:
     case = make_case(
         sides=(
@@ -160,8 +167,29 @@ def test_what_the_check_compared_and_found_is_told() -> None:
         (
             straddling(0.96, 1.01),
             "It is not regressed, because the upper end, 1.01, is not below 0.9804, and not equivalent, because the "
-            "lower end, 0.96, is beyond the threshold. More pairs are unlikely to decide it",
+            "lower end, 0.96, is beyond the threshold. Deciding it would take more than 1000 pairs at this noise. With",
         ),
+        (
+            straddling(0.65, 1.54),
+            "it supports no verdict. Deciding it would take more than 1000 pairs at this noise. With 6 pairs, a",
+        ),
+        (
+            straddling(1.004, 1.036),
+            "More pairs are unlikely to decide it: the difference is too close to the threshold. With 6 pairs, a",
+        ),
+        (
+            undecided_for("two_groups"),
+            "From 10 pairs on, an interval is reliable even if they fall into two groups. With 6 pairs, a",
+        ),
+        (
+            undecided_for("unstable"),
+            "How many pairs would decide it is unknown: the t interval and the rank-based method must agree. With",
+        ),
+        (undecided_for("too_few_units"), "More pairs cannot fix this: each launch must do more work. Rank-based"),
+        (undecided_for("unsteady"), "More pairs cannot fix this: the sides must become steady before they are"),
+        (undecided_for("no_spread"), "More pairs cannot fix this: the times must be resolved more finely. Rank-based"),
+        (undecided_for("not_launched"), "More pairs cannot fix this: aiperf must start the servers. Rank-based"),
+        (undecided_for("counted_apart"), "More pairs cannot fix this: both sides must be measured by one client."),
         (straddling(0.9, 1.1), "The interval extends beyond the threshold on both sides, so it supports no verdict."),
         (
             make_result(make_comparison(2.0, 1.0, interval=(1.9, 2.1)), "invalid"),
