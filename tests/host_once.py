@@ -20,7 +20,7 @@ _READ = health.read_health
 _KEPT: dict[Any, HealthReading] = {}
 
 
-def _remembered(ids: Collection[str], *, host: HostFacts, phase: Phase = "start", data: Path) -> HealthReading:
+def _remembered(ids: Collection[str], *, host: HostFacts, phase: Phase = "start", data: Path = Path()) -> HealthReading:
     asked = (frozenset(ids), host.hostname, host.cpus, host.gpus, phase)  # its free memory differs at each look
     if asked not in _KEPT:
         _KEPT[asked] = _READ(ids, host=host, phase=phase, data=data)

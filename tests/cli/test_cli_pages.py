@@ -76,7 +76,10 @@ FRAGMENTS = ("gate", "gate --promote", "compare", "export", "run", "query", "his
 """Names of commands within a sentence, which need more words to run."""
 OF_NO_COMMAND = ("--install-completion", "--no-color COMMAND")
 """What stands behind ``aiperf`` without a command; tests/cli/test_cli_examples.py completes."""
-OF_OTHERS = {"--exclusive", "--no-requeue", "--strict", "--check", "--aiperf-precision", "--aiperf-threshold"}
+OF_OTHERS = {
+    "--exclusive", "--no-requeue", "--strict", "--check", "--aiperf-precision", "--aiperf-threshold",
+    "--enable-metrics", "--enable-cache-report",
+}  # fmt: skip
 """Options on the pages that belong to other programs, too."""
 
 
