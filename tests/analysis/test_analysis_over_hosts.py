@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from analysis_maker import result_of
 
-from aiperf.analysis.over_hosts import over_hosts
+from aiperf.analysis.over_hosts import OnHost, over_hosts
 from aiperf.records import Case, CaseRecord, RunRecord, Side
+from aiperf.records.machines import Machine
 
 RESULT = result_of()
 CASE = Case("copy", "copy", "", "", (Side("before"), Side("after")), scenario_hash="a" * 12)
@@ -107,3 +108,10 @@ def test_a_prediction_holds_on_as_many_further_hosts_as_it_says():
         ((case,),) = [kind.cases for kind in over_hosts([measured(h, r) for h, r in zip("abcd", known, strict=True)])]
         held += case.low <= further <= case.high
     assert 0.935 < held / rounds < 0.97
+
+
+def test_the_same_nodes_in_another_order_are_one_host() -> None:
+    one, other = (Machine(name, "class", {"hostname": name}) for name in ("n1", "n2"))
+    run, _ = measured("n1", 1.0)
+    keys = {OnHost(run, RESULT, nodes).key for nodes in ((one, other), (other, one))}
+    assert len(keys) == 1
