@@ -60,7 +60,7 @@ SCENARIO = """\
 title: A server against itself
 workload: serve.load
 params:
-  env: {{HF_HUB_OFFLINE: "1"}}
+  env: {{HF_HUB_OFFLINE: "1"{hidden}}}
   model: {model}
   trace: {{arrivals: poisson, rate: {rate}, requests: 144, prompt_tokens: {prompts}, output_tokens: [16, 32]}}
   segments: 12
@@ -73,7 +73,7 @@ expect: {expect}
 """
 _TRANSFORMERS = (
     "serve {model} --device {device} --port {port} --continuous-batching --cb-block-size 32 --cb-num-blocks 256 "
-    "--log-level error"
+    "--cb-max-batch-tokens 512 --log-level error"
 )
 SERVERS = ("transformers", "engine")
 _SHOWN = ("inter_token", "ttft")
@@ -206,8 +206,9 @@ def scenario(kind: Kind, plan: Plan) -> str:
     elif plan.server == "engine" and kind.preset == "small":
         rate = 8
     before, after = (_server(plan.server, kind, *delays) for delays in ((0.0, 0.0), (kind.decode, kind.first)))
+    hidden = "" if kind.device == "cuda" else ', CUDA_VISIBLE_DEVICES: ""'
     return SCENARIO.format(
-        before=before, after=after, needs=needs, rate=rate, model=model, metric=kind.metric,
+        hidden=hidden, before=before, after=after, needs=needs, rate=rate, model=model, metric=kind.metric,
         delta=kind.delta, prompts=kind.prompts, pairs=plan.pairs, expect="equivalent" if kind.is_equal else "regressed",
     )  # fmt: skip
 

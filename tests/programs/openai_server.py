@@ -130,6 +130,9 @@ async def _stream(
     if fault == "garbage":
         writer.write(b"<html>\n<p>an error page\n\n")
         return False
+    if fault == "unescaped":
+        writer.write(b'data: {"error": "out of cache\nblocks"}\n\n')
+        return False
     engine.first = engine.first or prompt
     words = (engine.first if fault == "mixed_up" else prompt).split()[::-1] or ["empty"]
     many = usage["completion_tokens"]

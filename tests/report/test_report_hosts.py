@@ -13,19 +13,23 @@ from aiperf.analysis.over_hosts import over_hosts
 from aiperf.records import RunRecord
 from aiperf.report.html.listing_page import hosts_html
 from aiperf.report.layout.formats import OutputFormat, print_in
-from aiperf.report.views.hosts_table import hosts_view
+from aiperf.report.views.hosts_table import host_rows, hosts_view
 
 
-def kinds(ratios: dict[str, float], *, name="copy", hostname="n"):
+def kinds(ratios: dict[str, float], *, name="copy", hostname="n", cpus=()):
     case = make_case(name)
     results = {h: make_result(make_comparison(4.0, 4.0 / r, interval=(r - 0.1, r + 0.1))) for h, r in ratios.items()}
     return over_hosts(
         (
-            RunRecord(f"run-{host}", (), "", host={"hostname": hostname, "cpu_model": "A CPU"}, host_id=host),
+            RunRecord(f"run-{host}", (), "", host=_host(hostname, cpus), host_id=host),
             measured(case, result),
         )
         for host, result in results.items()
     )
+
+
+def _host(name, cpus):
+    return {"hostname": name, "cpu_model": "A CPU", **({"cpus": list(range(cpus))} if cpus else {})}
 
 
 def printed(ratios: dict[str, float], form=OutputFormat.table, *, named=True) -> str:
@@ -33,6 +37,11 @@ def printed(ratios: dict[str, float], form=OutputFormat.table, *, named=True) ->
     with redirect_stdout(out):
         print_in(form, hosts_view(kinds(ratios), named=named))
     return out.getvalue()
+
+
+def test_hosts_that_gave_aiperf_different_numbers_of_cpus_are_kinds_with_names_of_their_own():
+    titles = [row.kind for count in (1, 16) for row in host_rows(kinds({"h-1": 2.0}, cpus=count))]
+    assert [*dict.fromkeys(titles)] == ["A CPU, no GPU, 1 CPU", "A CPU, no GPU, 16 CPUs"]
 
 
 def test_each_host_stands_with_its_own_interval_and_the_prediction_below():

@@ -189,6 +189,11 @@ def test_audits_meet_requests_of_their_own_that_are_equal_on_both_sides(tmp_path
         ),
         (("--fault", "hang", "--after", "16"), {"timeout": 0.5}, "no whole answer within 0.5 s"),
         (("--fault", "garbage", "--after", "16"), {}, "the answer is not a stream of the OpenAI protocol"),
+        (
+            ("--fault", "unescaped", "--after", "16"),
+            {},
+            'the server reports an error, which is not JSON: b\'{"error": "out of',
+        ),
         pytest.param(
             ("--fault", "close_early", "--after", "16"),
             {},

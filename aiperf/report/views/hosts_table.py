@@ -56,7 +56,13 @@ class HostRow:
 
 def host_rows(found: Sequence[HostKind]) -> list[HostRow]:
     """The rows of every kind and case, the prediction after the hosts."""
-    return [row for kind in found for case in kind.cases for row in case_rows(machine_text(kind.host), case)]
+    return [row for kind in found for case in kind.cases for row in case_rows(kind_text(kind), case)]
+
+
+def kind_text(kind: HostKind) -> str:
+    """What hosts of a kind have in common: their GPUs, else their processor, and how many CPUs aiperf had."""
+    cpus = len(kind.host.get("cpus") or ())
+    return ", ".join([machine_text(kind.host), *([counted(cpus, "CPU")] if cpus else [])])
 
 
 def case_rows(kind: str, case: CaseOverHosts) -> list[HostRow]:
@@ -83,9 +89,9 @@ def hosts_view(found: Sequence[HostKind], *, named: bool) -> Printed:
     rows = host_rows(found)
     page: list[list[Block]] = []
     for kind in found:
-        title = f"{machine_text(kind.host)}: {counted(kind.count, 'host')}"
+        title = f"{kind_text(kind)}: {counted(kind.count, 'host')}"
         shown = shown_cases(kind, named=named)
-        own = [row for case in shown for row in case_rows(machine_text(kind.host), case)]
+        own = [row for case in shown for row in case_rows(kind_text(kind), case)]
         lone = [f"{counted(left, 'comparison')} of one host only"] if (left := len(kind.cases) - len(shown)) else []
         table = [_table(own)] if own else []
         about = Sentences([*_about(kind), *lone], lead=" ")

@@ -287,6 +287,8 @@ def _piece(text: bytes, request: Request) -> tuple[str, bool]:
     try:
         event = json.loads(text)
     except ValueError as error:
+        if text.lstrip().startswith(b'{"error"'):  # Some servers put the message in as it is, with its line breaks.
+            raise ValueError(f"the server reports an error, which is not JSON: {text.strip()[:400]!r}") from None
         raise ValueError(f"an event is not JSON ({error}): {text[:120]!r}") from None
     if not isinstance(event, dict):
         raise ValueError(f"an event is {text[:40]!r}")
