@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from aiperf.analysis.metrics import MEMORY, metric_of, speed_metric
+from aiperf.analysis.over_hosts import CaseOverHosts
 from aiperf.analysis.rows import ComparisonRow
 from aiperf.plan.book import BookRow, Claim
 from aiperf.plan.cited import Cited
@@ -86,6 +87,8 @@ class Measured(ComparisonRow):
     """The case ran on a GPU."""
     newest: bool = True
     """No record of its case is newer; of those with a GPU and those without, one each is told."""
+    another: CaseOverHosts | None = None
+    """The same comparison on hosts of the kind, where they are enough to predict another one's."""
 
 
 @dataclass(frozen=True)

@@ -94,6 +94,18 @@ def over_hosts(found: Iterable[tuple[RunRecord, CaseRecord]], *, alpha: float = 
     return tuple(_of_kind(cases, alpha) for cases in newest.values())
 
 
+def predictions(found: Iterable[tuple[RunRecord, CaseRecord]]) -> dict[tuple[str, str, str, str], CaseOverHosts]:
+    """(run, case, side, against) -> what its hosts predict for another one of their kind, where they are enough;
+    ``found`` as in ``over_hosts``."""
+    return {
+        (one.run.run, case.case, case.side, case.against): case
+        for kind in over_hosts(found)
+        for case in kind.cases
+        if case.low is not None
+        for one in case.hosts
+    }
+
+
 def _of_kind(cases: Mapping[tuple[str, str, str], Mapping[_Key, tuple[OnHost, CaseRecord]]], alpha: float) -> HostKind:
     made, runs = [], dict[_Key, RunRecord]()
     for key, found in cases.items():

@@ -13,7 +13,7 @@ from aiperf.analysis.rows import ComparisonRow, comparison_row
 from aiperf.plan.book import BookRow, Claim, find_row
 from aiperf.records import CaseRecord
 from aiperf.report.numbers import clean
-from aiperf.report.views.cells import interval_text, speedup_text, verdict_text
+from aiperf.report.views.cells import another_text, interval_text, speedup_text, verdict_text
 
 NO_NUMBER = "a gain without a number"
 NO_SPEED_UP = "no speed-up"
@@ -40,7 +40,8 @@ def measured_text(found: Measured | None) -> str:
     if found is None:
         return ""
     where = "" if found.here else f" on {found.host}"
-    return clean(f"{_figures(found)} {verdict_text(found)}{where}")
+    another = f"; {text}" if (text := another_text(found.another)) else ""
+    return clean(f"{_figures(found)} {verdict_text(found)}{where}{another}")
 
 
 def _figures(row: ComparisonRow) -> str:

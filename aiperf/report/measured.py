@@ -13,7 +13,7 @@ from aiperf.analysis.rows import ComparisonRow, comparison_row
 from aiperf.records.machines import machines
 from aiperf.report.numbers import clean, confidence
 from aiperf.report.summary import machine_text, nodes_text
-from aiperf.report.views.cells import change_text, interval_text, ratio_text, verdict_text
+from aiperf.report.views.cells import another_plain, another_text, change_text, interval_text, ratio_text, verdict_text
 from aiperf.store.reference import Measurement
 
 _SHOWN = ("case", "side", "against", "metric", "verdict", "provisional", "ratio", "low", "high", "alpha", "change")
@@ -39,6 +39,7 @@ def measured_plain(measurements: Sequence[Measurement], *, hashes: Collection[st
     return [
         {
             **{name: getattr(row, name) for name in _SHOWN},
+            **another_plain(m.another.get((row.side, row.against))),
             "measured": m.record.finished or m.run.started,
             "host": str(m.run.host.get("hostname") or m.record.host_id),
             "machine": machine_text(m.run.host),
@@ -77,3 +78,5 @@ def _case_lines(measurement: Measurement) -> Iterator[str]:
         level = f"{confidence(row.alpha)} interval" if row.alpha is not None else "interval"
         value = f"{ratio_text(row)} as fast" if row.is_time else f"{row.metric} {change_text(row)}"
         yield f"{name}: {verdict_text(row)}, {value} ({level} {interval_text(row)})"
+        if text := another_text(measurement.another.get((row.side, row.against))):
+            yield f"  {text}"

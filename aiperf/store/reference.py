@@ -6,13 +6,14 @@ What must not live here: judging a claim, writing, printing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from aiperf.analysis.book import Measured
 from aiperf.analysis.metrics import speed_metric
+from aiperf.analysis.over_hosts import CaseOverHosts, predictions
 from aiperf.analysis.recompute import recompute
 from aiperf.analysis.rows import row_fields
 from aiperf.errors import UserError
@@ -23,6 +24,8 @@ from aiperf.store.read import Damaged, StoredRun, no_collection, read_pairs
 from aiperf.store.same import same_results
 
 REFERENCE = "reference"
+_Ahead = Mapping[tuple[str, str, str, str], CaseOverHosts]
+"""(run, case, side, against) -> what hosts of its kind predict for another one."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,8 @@ class Measurement:
     """Of the run."""
     reference: bool
     """Whether it is a reference run rather than one of the user's own."""
+    another: Mapping[tuple[str, str], CaseOverHosts] = field(default_factory=dict)
+    """(side, against) -> what hosts of its kind predict for another one, where they are enough."""
 
 
 def reference_folder(results: Path) -> Path:
@@ -96,23 +101,29 @@ def newest_measured(results: Path, *, host_id: str) -> tuple[tuple[Measured, ...
     newest = {entry.record.case.id: (entry, here) for entry, here in kept}
     on_gpu = {entry.record.case.id: (entry, here) for entry, here in kept if entry.record.case.needs.gpus}
     older = (found for case, found in on_gpu.items() if found != newest[case])
-    told = (_told(entry, here=here, newest=True) for entry, here in newest.values())
-    others = (_told(entry, here=here, newest=False) for entry, here in older)
+    ahead = _predictions((*references.entries, *own.entries))
+    told = (_told(entry, ahead, here=here, newest=True) for entry, here in newest.values())
+    others = (_told(entry, ahead, here=here, newest=False) for entry, here in older)
     return tuple(chain.from_iterable((*told, *others))), (*own.damaged, *references.damaged)
 
 
 def latest_measurements(scenario: str, results: Path) -> tuple[tuple[Measurement, ...], tuple[Damaged, ...]]:
     """The newest record of every case of a scenario: of ``results`` or, if it was never measured there, of the
     reference runs; and the damaged files that were passed over."""
-    own = entries(results, scenario=scenario)
+    own, stored = entries(results, scenario=scenario), entries(reference_folder(results), scenario=scenario)
     folder, found, damaged = results, [e for e in own.entries if _counts(e)], own.damaged
     if not found:
         folder = reference_folder(results)
-        stored = entries(folder, scenario=scenario)
         found, damaged = [e for e in stored.entries if _counts(e)], (*damaged, *stored.damaged)
     newest = {entry.record.case.id: entry for entry in found}
-    reference = folder != results
-    return tuple(Measurement(e.run, e.record, folder / e.run.run, reference) for e in newest.values()), damaged
+    reference, ahead = folder != results, _predictions((*stored.entries, *own.entries))
+    return tuple(
+        Measurement(
+            e.run, e.record, folder / e.run.run, reference,
+            {key[2:]: over for key, over in ahead.items() if key[:2] == (e.run.run, e.record.case.id)},
+        )
+        for e in newest.values()
+    ), damaged  # fmt: skip
 
 
 def recorded_seconds(results: Path) -> dict[str, float]:
@@ -132,7 +143,12 @@ def _counts(entry: Entry) -> bool:
     return entry.record.status == "measured" and bool(entry.record.results) and not made
 
 
-def _told(entry: Entry, *, here: bool, newest: bool) -> Iterable[Measured]:
+def _predictions(found: Iterable[Entry]) -> _Ahead:
+    measured = sorted(filter(_counts, found), key=lambda entry: entry.record.started)
+    return predictions((entry.run, entry.record) for entry in measured)
+
+
+def _told(entry: Entry, ahead: _Ahead, *, here: bool, newest: bool) -> Iterable[Measured]:
     """What a record says by the metric that its scenario judges, of speed, and of the memory of its device."""
     run, record, case = entry.run, entry.record, entry.record.case
     wanted = (case.measure.metric, speed_metric(case), case.memory_metric)
@@ -150,6 +166,7 @@ def _told(entry: Entry, *, here: bool, newest: bool) -> Iterable[Measured]:
                 scenario_hash=case.scenario_hash,
                 gpu=bool(case.needs.gpus),
                 newest=newest,
+                another=ahead.get((run.run, case.id, result.side, result.against)) if result.primary else None,
             )
 
 

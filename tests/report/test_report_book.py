@@ -15,6 +15,7 @@ from factory_of_records import make_case, make_comparison, make_result, make_run
 from printed import document_of, lines_of, markdown_of, text_of
 
 from aiperf.analysis.book import ANSWERS, LADDERS, Measured, answer_rows
+from aiperf.analysis.over_hosts import CaseOverHosts
 from aiperf.plan.book import BookRow, Claim
 from aiperf.plan.cited import Cited
 from aiperf.plan.suites import Suite
@@ -89,6 +90,16 @@ def test_a_quick_look_says_that_its_verdict_is_provisional() -> None:
     quick = replace(FOUND, provisional=True, here=True)
     assert measured_text(quick) == "2.50× (2.40 … 2.60) improved (provisional)"
     assert measured_text(None) == ""
+
+
+def test_what_hosts_of_a_kind_predict_stands_behind_the_measurement() -> None:
+    over = CaseOverHosts("tiled[n=2]", "after", "before", (), 2.5, 0.01, 2.2, 2.8)
+    assert measured_text(replace(FOUND, another=over)) == (
+        "2.50× (2.40 … 2.60) improved on H200; expected on another host of this kind 2.20 … 2.80× (95 %, from 0 hosts)"
+    )
+    answered = answer_rows(ROWS, [tiled("ch07/tiled")], [replace(FOUND, another=over)])
+    (line, *_) = json.loads(document_of(book_view(answered).json()))
+    assert (line["another_low"], line["another_high"], line["hosts"]) == (2.2, 2.8, 0)
 
 
 def test_what_is_missing_is_a_table_or_one_sentence() -> None:

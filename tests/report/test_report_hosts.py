@@ -6,6 +6,7 @@ import io
 import json
 import re
 from contextlib import redirect_stdout
+from pathlib import Path
 
 from factory_of_records import make_case, make_comparison, make_result, measured
 
@@ -13,7 +14,10 @@ from aiperf.analysis.over_hosts import over_hosts
 from aiperf.records import RunRecord
 from aiperf.report.html.listing_page import hosts_html
 from aiperf.report.layout.formats import OutputFormat, print_in
+from aiperf.report.measured import measured_plain, measured_sentences
+from aiperf.report.views.cells import another_text
 from aiperf.report.views.hosts_table import host_rows, hosts_view
+from aiperf.store.reference import Measurement
 
 
 def kinds(ratios: dict[str, float], *, name="copy", hostname="n", cpus=()):
@@ -96,3 +100,17 @@ def test_the_page_escapes_what_others_wrote_and_needs_nothing_from_elsewhere():
     assert all(text in page for text in ("&lt;copy&gt;", "&lt;b&gt;n (&lt;h-1&gt;)", "Warning: &lt;damaged&gt;"))
     assert not re.search(r"(src|href)=\"(?!data:|#)", page)
     assert "<script" not in page
+
+
+def test_what_is_expected_elsewhere_stands_below_the_measurement_and_in_its_numbers():
+    ((case,),) = (kind.cases for kind in kinds({"h-1": 2.0, "h-2": 2.1, "h-3": 2.2}))
+    newest = case.hosts[-1]
+    found = Measurement(
+        newest.run, measured(make_case("copy"), newest.result), Path("r"), True, {("after", "before"): case}
+    )
+    lines = measured_sentences([found], hashes=(), command="aiperf run copy")
+    assert lines[2] == "    expected on another host of this kind 1.66 … 2.66× (95 %, from 3 hosts)"
+    (plain,) = measured_plain([found], hashes=())
+    assert (plain["another_low"], plain["another_high"], plain["hosts"]) == (case.low, case.high, 3)
+    (two,) = (kind.cases for kind in kinds({"h-1": 2.0, "h-2": 2.1}))
+    assert another_text(two[0]) == another_text(None) == ""

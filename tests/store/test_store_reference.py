@@ -16,6 +16,7 @@ from aiperf.records import CaseRecord, Measure, Pair, Sample, Side, SideRun
 from aiperf.store.read import StoredRun, find_runs, open_run
 from aiperf.store.reference import (
     all_concluded_again,
+    latest_measurements,
     newest_measured,
     recorded_seconds,
     reference_folder,
@@ -122,6 +123,26 @@ def test_every_step_of_a_ladder_is_told_against_the_first_side_and_the_one_befor
         ("last", "before", True, True, "improved"),
         ("last", "mid", False, True, ""),
     ]
+
+
+def test_three_hosts_of_a_kind_predict_the_ratio_of_another_one_and_two_do_not(results) -> None:
+    def on(place: int, ratio: float, *, cpus: int = 16) -> None:
+        gpu = {"name": "a GPU", "uuid": f"GPU-{place}"}
+        host = {"hostname": "gpu-07", "gpus": [gpu], "cpus": list(range(cpus))}
+        record = cited("copy", ratio=ratio, host_id=f"h-{place}")
+        write_run(results / "reference", [record], hour=place, host=host, host_id=f"h-{place}")
+
+    for place, ratio in enumerate((2.0, 2.1)):
+        on(place, ratio)
+    on(2, 4.0, cpus=4)
+    assert [m.another for m in times(newest_measured(results, host_id="elsewhere")[0])] == [None]
+    on(3, 2.2)
+    (found,) = times(newest_measured(results, host_id="elsewhere")[0])
+    assert found.another is not None
+    assert len(found.another.hosts) == 3
+    assert found.another.low < 2.0 < 2.2 < found.another.high < 4.0
+    (measured,), _ = latest_measurements("copy", results)
+    assert measured.another == {("after", "before"): found.another}
 
 
 def test_a_provisional_verdict_is_told_as_one(results) -> None:

@@ -18,6 +18,7 @@ from aiperf.report.layout.page import Block, Page, Sentences, page_markdown
 from aiperf.report.layout.table import Table, TableColumn, listing, table_lines
 from aiperf.report.layout.text import Line, sentence_lines
 from aiperf.report.numbers import counted
+from aiperf.report.views.cells import another_plain
 
 _ROWS = "aiperf book --chapter N lists the rows of a chapter with their measurements, aiperf book --all every row."
 _STYLES = {"reproduced": "green", "stronger": "green", "not reproduced": "red", "weaker": "yellow", "partly": "yellow"}
@@ -54,6 +55,11 @@ class BookLine:
     host: str = ""
     here: bool | None = None
     run: str = ""
+    another_low: float | None = None
+    """Where the ratio is expected on another host of the kind (95 %), if enough hosts are known."""
+    another_high: float | None = None
+    hosts: int = 0
+    """Hosts that this rests on."""
 
 
 def chapter_title(name: str) -> str:
@@ -179,7 +185,7 @@ def _line(a: Answered) -> BookLine:
         found |= {"claim_low": claim.low, "claim_high": claim.high, "label": claim.label}
     copied = ("low", "high", "metric", "verdict", "provisional", "case", "side", "host", "here", "run")
     if best:
-        found |= {name: getattr(best, name) for name in copied} | {"measured": best.ratio}
+        found |= {name: getattr(best, name) for name in copied} | {"measured": best.ratio} | another_plain(best.another)
     return BookLine(
         a.row.id,
         a.row.weight,
