@@ -42,7 +42,8 @@ ANSWERS: Mapping[Answer, str] = {
     "inconclusive": "measured, but the verdict is inconclusive or invalid and the interval does not exclude the claim",
     "not reproduced": "equivalent or regressed where a gain is claimed; or inconclusive, but the whole interval is "
     f"below {LEAST_SHARE:g} times the claim",
-    "partly": "some of the cases that the citations name reproduce the row; others have no record or another answer",
+    "partly": "a part of the row is reproduced: others of the cases that the citations name have no record or another "
+    "answer, or the citations lack something that the row asks for",
     "no claim of speed": "measured, but the row is not about time, so a time can neither confirm nor refute it",
     "impossible as printed": "the book's own numbers do not add up to what it claims; what was "
     "measured is shown but not judged",
@@ -55,6 +56,7 @@ worst answer is the row's. How cases and the sides of a ladder answer is said in
 LADDERS = (
     "A row is judged only by the cases that its citations name: all of them must have a record, and all must "
     "reproduce it. "
+    "If each of the citations lacks something that the row asks for, the row is reproduced only partly. "
     "A ladder answers a row with one side: the one that the scenario's citation names, the best one if it names "
     "several (a sweep), or the last one if it names none. It is compared with the first side unless the citation "
     "names another. "
@@ -108,7 +110,9 @@ class Answered:
     missing: tuple[str, ...] = ()
     """Ids of the named cases without a record."""
     differs: tuple[str, ...] = ()
-    """What the citations say that they do not cover."""
+    """How the cited pairs differ from the row's set-up."""
+    lacks: tuple[str, ...] = ()
+    """What the row asks for and no cited case measures; empty where one of the citations lacks nothing."""
 
 
 def answer_rows(rows: Iterable[BookRow], cited: Sequence[Cited], measured: Sequence[Measured]) -> tuple[Answered, ...]:
@@ -171,7 +175,7 @@ def _direction(word: str, expected: str) -> Answer:
 
 
 def _answered(row: BookRow, citing: Sequence[Cited], by_scenario: Mapping[str, Sequence[Measured]]) -> Answered:
-    names, differs = tuple(c.scenario for c in citing), _differs(row, citing)
+    names, differs = tuple(c.scenario for c in citing), _stated(row, citing, "differs")
     citations = {c.scenario: c.named.get(row.id, Citation(row.id)) for c in citing}
     about = [found for name in names for found in by_scenario.get(name, ()) if _answers(citations[name], found)]
     about = _of_its_machine(row, about)
@@ -181,21 +185,25 @@ def _answered(row: BookRow, citing: Sequence[Cited], by_scenario: Mapping[str, S
     # Where every scenario of a row says that nothing is gained, what they measured is the answer.
     passed_over: set[str] = set() if controls == set(names) else controls
     wanted = [case for name in names if name not in passed_over for case in _cases(citations[name], name)]
+    complete = any(not citations[name].lacks for name in names if name not in passed_over)
+    lacks = () if complete else _stated(row, citing, "lacks")
     kept = [found for found in about if found.scenario not in passed_over]
     judged = _by_case(row, kept, crossing=controls != set(names))
     if not judged:
         answer, why = _unmeasured(row, citing)
-        return Answered(row, answer, why, names, missing=tuple(wanted), differs=differs)
+        why = " ".join(filter(None, (stated_text("Lacks", lacks), why)))
+        return Answered(row, answer, why, names, missing=tuple(wanted), differs=differs, lacks=lacks)
     lacking = tuple(case for case in wanted if case not in judged)
-    answer = _together([answer for answer, _ in judged.values()], whole=not lacking)
+    answer = _together([answer for answer, _ in judged.values()], whole=not (lacking or lacks))
     shown, best = min(judged.values(), key=lambda item: _place(*item, together=answer))
     agreed = GOOD if answer == "partly" else (answer,)
     agreeing = sum(other in agreed for other, _ in judged.values())
     others = {case: other for case, (other, _) in judged.items() if other not in (*GOOD, shown)}
     why = _of_a_measured_row(row, best, {c.scenario: c.hashes for c in citing})
-    why = " ".join(filter(None, (_still_open(lacking, others if answer == "partly" else {}), why)))
+    still_open = _still_open(lacking, others if answer == "partly" else {})
+    why = " ".join(filter(None, (still_open, stated_text("Lacks", lacks), why)))
     answer = "impossible as printed" if row.impossible else answer
-    return Answered(row, answer, why, names, best, agreeing, len(judged), lacking, differs)
+    return Answered(row, answer, why, names, best, agreeing, len(judged), lacking, differs, lacks)
 
 
 def _cases(citation: Citation, scenario: str) -> list[str]:
@@ -235,7 +243,7 @@ def _place(answer: Answer, found: Measured, *, together: Answer) -> tuple[int, b
 
 
 def _together(answers: Sequence[Answer], *, whole: bool) -> Answer:
-    """The answer of several cases; ``whole``: none that was named lacks a record."""
+    """The answer of several cases; ``whole``: none that was named lacks a record, and the row asks for nothing else."""
     good = sum(answer in GOOD for answer in answers)
     if good and (not whole or good < len(answers)):
         return "partly"
@@ -248,10 +256,15 @@ def _still_open(lacking: Sequence[str], others: Mapping[str, Answer]) -> str:
     return " ".join([*said, *(f"{case}: {answer}." for case, answer in others.items())])
 
 
-def _differs(row: BookRow, citing: Sequence[Cited]) -> tuple[str, ...]:
-    """What each citation does not cover, with its scenario where there are several."""
-    stated = [(c.scenario, c.named[row.id].differs) for c in citing if row.id in c.named]
+def _stated(row: BookRow, citing: Sequence[Cited], key: Literal["differs", "lacks"]) -> tuple[str, ...]:
+    """What each citation says of itself, with its scenario where there are several."""
+    stated = [(c.scenario, getattr(c.named[row.id], key)) for c in citing if row.id in c.named]
     return tuple(f"{name}: {text}" if len(citing) > 1 else text for name, text in stated if text)
+
+
+def stated_text(word: str, stated: Sequence[str]) -> str:
+    """``Differs: no decode; no resize.``, and nothing where nothing is stated."""
+    return f"{word}: {'; '.join(stated)}." if stated else ""
 
 
 def _of_its_machine(row: BookRow, about: Sequence[Measured]) -> list[Measured]:

@@ -14,6 +14,7 @@ from aiperf.plan.book import BookRow, Claim, find_row
 from aiperf.records import CaseRecord
 from aiperf.report.numbers import clean
 from aiperf.report.views.cells import another_text, interval_text, speedup_text, verdict_text
+from aiperf.scenario.citations import Citation
 
 NO_NUMBER = "a gain without a number"
 NO_SPEED_UP = "no speed-up"
@@ -75,6 +76,15 @@ def row_sentence(row_id: str, record: CaseRecord | None = None) -> str:
     said += [f"{judged}: {row.not_time}."] if row.not_time else []
     said += [f"Impossible as printed, by the book's own numbers: {row.impossible}"] if row.impossible else []
     return " ".join([*said, *([row.note] if row.note else [])])
+
+
+def citation_sentences(citations: Iterable[Citation]) -> list[str]:
+    """For each the row's sentence, what the citation lacks of it and how it differs from it."""
+    said = (
+        (row_sentence(c.row), c.lacks and f"Lacks: {c.lacks}.", c.differs and f"Differs: {c.differs}.")
+        for c in citations
+    )
+    return [" ".join(filter(None, texts)) for texts in said]
 
 
 def row_sentences(row_ids: Iterable[str], record: CaseRecord | None = None) -> list[str]:

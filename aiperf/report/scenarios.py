@@ -15,7 +15,7 @@ from typing import Any
 from aiperf.analysis.metrics import DEFAULT_METRIC, METRICS
 from aiperf.paths import scenario_folder
 from aiperf.records import Check, Measure, Needs, ProgramMetric
-from aiperf.report.book_words import row_sentences
+from aiperf.report.book_words import citation_sentences
 from aiperf.report.layout.formats import Printed, document_json
 from aiperf.report.layout.page import Block, Sentences
 from aiperf.report.measured import measured_plain, measured_sentences
@@ -262,5 +262,5 @@ def _beside(scenario: Scenario) -> list[str]:
     if scenario.tags:
         said.append(f"Tags: {', '.join(scenario.tags)}.")
     if scenario.book:
-        said += [f"Book: {sentence}" for sentence in row_sentences(scenario.book)]
+        said += [f"Book: {sentence}" for sentence in citation_sentences(scenario.citations)]
     return said

@@ -26,7 +26,9 @@ class Citation:
     """Points of the axes, as the brackets of case ids show them, that answer the row together; one empty text for the
     only case of a scenario without axes."""
     differs: str = ""
-    """What of the row is not covered."""
+    """How the pair differs from the row's set-up, though it answers the row."""
+    lacks: str = ""
+    """What the row asks for and no cited case measures."""
     expect: tuple[str, ...] = ()
     """The verdict that the file expects of each of these cases; empty where it expects none of any."""
 
@@ -53,6 +55,7 @@ def citation(entry: Any, axes: Iterable[str] = (), expected: Sequence[Expectatio
         _text(entry.get("against")),
         tuple(map(point_text, points)) or ("",),
         _text(entry.get("differs")),
+        _text(entry.get("lacks")),
         _each_expected(expected, points or [{}]),
     )
 

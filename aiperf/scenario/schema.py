@@ -308,7 +308,9 @@ class CitationFile(_Strict):
     cases: Annotated[list[CasePoint], Field(min_length=1)] = []
     """The cases that answer it together: a sweep or a list of modes. The row is reproduced only if all of them are."""
     differs: Annotated[Text, BeforeValidator(_short)] = ""
-    """What this does not cover of the row, in at most 20 words."""
+    """How the pair differs from the row's set-up though it answers the row, in at most 20 words."""
+    lacks: Annotated[Text, BeforeValidator(_short)] = ""
+    """What the row asks for and no cited case measures, in at most 20 words: the row is at best partly reproduced."""
 
 
 class ExpectationFile(_Strict):

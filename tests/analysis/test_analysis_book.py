@@ -191,8 +191,8 @@ def test_of_another_comparison_than_the_scenarios_own_nothing_is_expected(change
     assert answered.answer == "not reproduced"
 
 
-def naming(*points: str, differs: str = "") -> Cited:
-    return Cited("s", ("ch07/a",), named={"ch07/a": Citation("ch07/a", cases=points, differs=differs)})
+def naming(*points: str, scenario: str = "s", **stated: str) -> Cited:
+    return Cited(scenario, ("ch07/a",), named={"ch07/a": Citation("ch07/a", cases=points or ("",), **stated)})
 
 
 CASES = [
@@ -237,6 +237,55 @@ def test_every_scenario_that_cites_a_row_must_answer_it() -> None:
     assert (answered.answer, answered.agreeing, answered.differs) == ("reproduced", 2, ("s: no decode",))
     (answered,) = answer_rows([row()], citing, CASES)
     assert (answered.answer, answered.missing) == ("partly", ("t",))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "word", "answer"),
+    [
+        (1.9, 2.1, "improved", "partly"),
+        (2.6, 2.7, "improved", "partly"),
+        (1.2, 1.3, "improved", "weaker"),
+        (0.9, 1.7, "inconclusive", "inconclusive"),
+        (0.99, 1.01, "equivalent", "not reproduced"),
+    ],
+)
+def test_a_row_of_which_something_was_not_measured_is_reproduced_only_partly(low, high, word, answer) -> None:
+    (answered,) = answer_rows([row()], [naming(lacks="batch 128", differs="a small model")], [found(low, high, word)])
+    assert (answered.answer, answered.why) == (answer, "Lacks: batch 128.")
+    assert (answered.lacks, answered.differs, answered.agreeing) == (("batch 128",), ("a small model",), 1)
+
+
+def test_what_a_row_lacks_is_said_beside_the_cases_that_are_missing_and_before_anything_was_measured() -> None:
+    (answered,) = answer_rows([row()], [naming("n=1", "n=2", "n=5", lacks="batch 128")], CASES)
+    assert answered.why == "No record of s[n=5]. s[n=1]: not reproduced. Lacks: batch 128."
+    (answered,) = answer_rows([row(note="The ratio is of one batch.")], [naming(lacks="batch 128")], [])
+    assert (answered.answer, answered.lacks) == ("not measured yet", ("batch 128",))
+    assert answered.why == "Lacks: batch 128. The ratio is of one batch."
+
+
+@pytest.mark.parametrize("whole", [naming(scenario="t"), Cited("t", ("ch07/a",))])
+def test_a_citation_that_lacks_nothing_answers_the_whole_row_when_its_cases_do(whole) -> None:
+    citing, lacking, other = [naming(lacks="batch 128"), whole], found(1.9, 2.1), found(1.9, 2.1, scenario="t")
+    (answered,) = answer_rows([row()], citing, [lacking, other])
+    assert (answered.answer, answered.why, answered.lacks) == ("reproduced", "", ())
+    (answered,) = answer_rows([row()], citing, [lacking])
+    assert (answered.answer, answered.why) == ("partly", "No record of t.")
+    worse = found(0.5, 0.6, "regressed", scenario="t")
+    (answered,) = answer_rows([row()], citing, [lacking, worse])
+    assert (answered.answer, answered.why) == ("partly", "t: not reproduced.")
+
+
+def test_if_every_citation_lacks_something_each_is_named_with_what_it_lacks() -> None:
+    citing = [naming(lacks="batch 128"), naming(scenario="t", lacks="batch 1")]
+    (answered,) = answer_rows([row()], citing, [found(1.9, 2.1), found(1.9, 2.1, scenario="t")])
+    assert (answered.answer, answered.why) == ("partly", "Lacks: s: batch 128; t: batch 1.")
+
+
+def test_a_control_that_lacks_nothing_does_not_answer_what_the_gain_lacks() -> None:
+    control = Citation("ch07/a", expect=("equivalent",))
+    citing = [Cited("c", ("ch07/a",), named={"ch07/a": control}), naming(lacks="batch 128")]
+    (answered,) = answer_rows([row()], citing, [found(0.99, 1.01, "equivalent", scenario="c"), found(1.9, 2.1)])
+    assert (answered.answer, answered.lacks) == ("partly", ("s: batch 128",))
 
 
 def test_without_a_named_case_only_the_case_without_axes_answers() -> None:

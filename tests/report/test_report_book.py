@@ -49,9 +49,9 @@ FOUND = Measured(
 )  # fmt: skip
 
 
-def tiled(*rows: str, sides: tuple[str, ...] = (), against: str = "", differs: str = "") -> Cited:
+def tiled(*rows: str, sides: tuple[str, ...] = (), against: str = "", **stated: str) -> Cited:
     """The scenario whose case n=2 answers these rows."""
-    named = {name: Citation(name, sides, against, ("n=2",), differs) for name in rows}
+    named = {name: Citation(name, sides, against, ("n=2",), **stated) for name in rows}
     return Cited("tiled", rows, named=named)
 
 
@@ -307,13 +307,15 @@ def test_the_summary_has_the_counts_and_no_row_and_programs_still_get_every_row(
     assert len(json.loads(document_of(short.json()))) == len(ANSWERED)
 
 
-def test_what_a_citation_does_not_cover_stands_beside_the_answer_everywhere() -> None:
-    cited = tiled("ch07/tiled", differs="no decode, no resize")
+def test_what_a_citation_lacks_and_how_it_differs_stands_beside_the_answer_everywhere() -> None:
+    cited = tiled("ch07/tiled", differs="synthetic data", lacks="no decode, no resize")
     (answered,) = answer_rows(ROWS[:1], [cited], [FOUND])
     view = book_view([answered])
-    assert "Differs: no decode, no resize." in text_of(view)
-    assert "Differs: no decode, no resize." in markdown_of(view)
-    assert "Differs: no decode, no resize." in render_book([answered], host="h")
-    assert json.loads(document_of(view.json()))[0]["differs"] == ["no decode, no resize"]
+    said = "Lacks: no decode, no resize. Differs: synthetic data."
+    for text in (text_of(view), markdown_of(view), render_book([answered], host="h")):
+        assert said in text
+        assert "partly" in text
+    (told,) = json.loads(document_of(view.json()))
+    assert (told["lacks"], told["differs"]) == (["no decode, no resize"], ["synthetic data"])
     (line,) = csv.DictReader(io.StringIO(document_of(view.csv())))
-    assert line["differs"] == "no decode, no resize"
+    assert (line["lacks"], line["differs"], line["answer"]) == ("no decode, no resize", "synthetic data", "partly")

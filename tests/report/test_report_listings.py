@@ -23,6 +23,7 @@ from aiperf.report.views.calibration_table import calibration_page
 from aiperf.report.views.listings import scenarios_view as list_view
 from aiperf.report.views.peaks_table import PeakRow, peak_row, peaks_view
 from aiperf.report.views.plan_table import plan_listing, plan_rows
+from aiperf.scenario.citations import Citation
 from aiperf.scenario.expectations import Expectation
 from aiperf.scenario.find import Listing
 from aiperf.scenario.model import Layer, Scenario, SideSpec
@@ -95,7 +96,7 @@ Beside it
   Expected: improved.
   Counters that should move: h2d_bandwidth up.
   Tags: memory.
-  Book: ch03/copy is not in the book's catalogue.
+  Book: ch03/copy is not in the book's catalogue. Lacks: the break-even. Differs: small copies.
 
 To run it
   aiperf run copy
@@ -114,6 +115,7 @@ def make_scenario() -> Scenario:
         why="The engine reads pinned memory.",
         sides=(before, after),
         book=("ch03/copy",),
+        citations=(Citation("ch03/copy", lacks="the break-even", differs="small copies"),),
         tags=("memory",),
         shared=Layer({"direction": "h2d"}),
         axes={"size": ("1MiB", "256MiB")},

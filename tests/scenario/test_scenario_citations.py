@@ -44,7 +44,7 @@ def test_the_listing_has_the_same_citations_as_the_scenario(write, ladder):
 
 def test_which_side_answers_is_no_part_of_what_is_measured(write, ladder):
     plain = load_scenario(write(ladder + "book: [ch01/a]\n"))
-    sided = load_scenario(write(ladder + "book: [{row: ch01/a, side: slow}]\n"))
+    sided = load_scenario(write(ladder + "book: [{row: ch01/a, side: slow, lacks: a mode, differs: small}]\n"))
     other = load_scenario(write(ladder + "book: [ch01/b]\n"))
     assert plain.hash == sided.hash == other.hash
     assert plain.hashes == sided.hashes
@@ -79,7 +79,7 @@ WRONG = {
     "an unknown key": (
         "{row: ch01/a, sid: fast}",
         '22: book[1].sid: "sid" is not a key of book[1]; allowed: row, side, against, case, cases, '
-        "differs. Did you mean side?",
+        "differs, lacks. Did you mean side?",
     ),
     "a number": ("3", "8: book[1]: 3 is not a row of the book. Write chNN/name, or {row: chNN/name, ...} to"),
     "nothing": ('""', "8: book[1]: \"\" is not a row of the book. Write chNN/name"),
@@ -110,7 +110,7 @@ def test_the_editors_schema_takes_every_kind_of_citation(ladder):
 
 
 AXES = "axes: {size: [1MiB, 2MiB], n: [1, 2]}\n"
-BOTH = "{row: ch01/b, cases: [{n: 1, size: 2MiB}, {size: 1MiB, n: 2}], differs: 'no decode, no resize'}"
+BOTH = "{row: ch01/b, cases: [{n: 1, size: 2MiB}, {size: 1MiB, n: 2}], differs: small, lacks: 'no decode, no resize'}"
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_a_citation_names_its_cases_as_their_ids_do_and_each_case_holds_the_rows
     scenario = load_scenario(path)
     assert scenario.citations == (
         Citation("ch01/a", cases=("size=1MiB,n=2",)),
-        Citation("ch01/b", cases=("size=2MiB,n=1", "size=1MiB,n=2"), differs="no decode, no resize"),
+        Citation("ch01/b", cases=("size=2MiB,n=1", "size=1MiB,n=2"), differs="small", lacks="no decode, no resize"),
     )
     assert {case.id: case.book for case in expand(scenario, on_gpu=False)} == {
         "x[size=1MiB,n=1]": (),
@@ -148,6 +148,8 @@ WRONG_CASES = {
     "case and cases": ("{row: ch01/a, case: {size: 1MiB, n: 1}, cases: [{size: 2MiB, n: 1}]}",
                        "book[1] has both case and cases. Keep one of the two."),
     "no mapping": ("{row: ch01/a, case: 3}", "book[1].case: 3 is not a mapping."),
+    "a long lack": ("{row: ch01/a, case: {size: 1MiB, n: 1}, lacks: " + "no " * 21 + "}",
+                    "book[1].lacks: has 21 words. Write at most 20"),
     "a long text": ("{row: ch01/a, case: {size: 1MiB, n: 1}, differs: " + "no " * 21 + "}",
                     "book[1].differs: has 21 words. Write at most 20"),
 }  # fmt: skip

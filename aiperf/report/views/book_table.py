@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from aiperf.analysis.book import ANSWERS, LADDERS, Answered, counts
+from aiperf.analysis.book import ANSWERS, LADDERS, Answered, counts, stated_text
 from aiperf.plan.book import APPENDIX
 from aiperf.report.book_words import best_text, row_claim_text
 from aiperf.report.layout.formats import Printed, document_json, records_csv
@@ -38,7 +38,9 @@ class BookLine:
     missing: tuple[str, ...]
     """Named cases without a record."""
     differs: tuple[str, ...]
-    """What the citations do not cover."""
+    """How the cited pairs differ from the row's set-up."""
+    lacks: tuple[str, ...]
+    """What the row asks for and no cited case measures."""
     why: str
     claim_low: float | None = None
     claim_high: float | None = None
@@ -136,8 +138,8 @@ def texts(a: Answered) -> tuple[str, str, str, str, str, str]:
 
 
 def reason_text(a: Answered) -> str:
-    """Why it is answered so, and what the citations do not cover."""
-    return " ".join(filter(None, [a.why, f"Differs: {'; '.join(a.differs)}." if a.differs else ""]))
+    """Why it is answered so, and how the cited pairs differ from the row's set-up."""
+    return " ".join(filter(None, (a.why, stated_text("Differs", a.differs))))
 
 
 def _chapter(name: str, answered: Sequence[Answered]) -> list[Block]:
@@ -196,6 +198,7 @@ def _line(a: Answered) -> BookLine:
         a.cases,
         a.missing,
         a.differs,
+        a.lacks,
         a.why,
         **found,
     )
