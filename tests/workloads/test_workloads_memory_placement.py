@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from test_workloads_stream import Deaf, Device
 
 from aiperf.workloads.contract import Context, SkipSide
 from aiperf.workloads.memory import placements
@@ -92,14 +93,24 @@ int main() {
       }
     printf("%llu\\n", sum);
   }
+  for (int pass = 0; pass < 2; ++pass) {
+    unsigned long long sum = 0;
+    for (blockIdx.x = 0; blockIdx.x < gridDim.x; ++blockIdx.x)
+      for (unsigned lane = 0; lane < 32; ++lane) {
+        threadIdx.x = lane; unsigned long long own = 0;
+        total_complemented((uint4*)x.data(), &own, 1024);
+        sum += own;
+      }
+    printf("%llu\\n", sum);
+  }
 }
 """
 
 
-def test_the_reading_kernels_take_every_word_once_in_either_order(tmp_path: Path) -> None:
+def test_the_kernels_take_every_word_once_and_the_updating_one_complements_it(tmp_path: Path) -> None:
     text = SHIM.replace("SOURCE", str(chain.SOURCE))
     source = chain.SOURCE.read_text(encoding="utf-8")
-    assert source.count("if (threadIdx.x % 32 == 0) atomicAdd(y, sum);") == 2
+    assert source.count("if (threadIdx.x % 32 == 0) atomicAdd(y, sum);") == 3
     every = source.replace("if (threadIdx.x % 32 == 0) atomicAdd(y, sum);", "atomicAdd(y, sum);")
     (tmp_path / "every_lane.cu").write_text(every, encoding="utf-8")
     text = text.replace(str(chain.SOURCE), str(tmp_path / "every_lane.cu"))
@@ -108,7 +119,7 @@ def test_the_reading_kernels_take_every_word_once_in_either_order(tmp_path: Path
     told = subprocess.run([tmp_path / "emulated"], check=True, capture_output=True, timeout=60).stdout.split()
     i = np.arange(4096, dtype=np.uint64)
     want = placements.total((np.uint64(2**32 - 1) - i * i).astype(np.uint32))
-    assert [int(line) for line in told] == [want, want]
+    assert [int(line) for line in told] == [want, want, want, 4096 * (2**32 - 1) - want]
 
 
 @pytest.mark.parametrize(
@@ -123,7 +134,12 @@ def test_the_reading_kernels_take_every_word_once_in_either_order(tmp_path: Path
         ({"pieces": 0}, "pieces is 0"),
         ({"bytes": 64, "pieces": 3}, "pieces is 3"),
         ({"bytes": 64, "pieces": 2, "access": "gather"}, "access: stream"),
-        ({"free_memory": 1 << 30}, "place: managed"),
+        ({"free_memory": 1 << 30}, "place: managed or staged"),
+        ({"place": "staged", "pieces": 4}, "needs update: true"),
+        ({"place": "staged", "pieces": 2, "passes": 2, "update": True}, "needs 3 or more"),
+        ({"place": "copied", "passes": 2, "update": True}, "copies nothing back"),
+        ({"access": "gather", "passes": 2, "update": True}, "access: stream"),
+        ({"passes": 3, "update": True}, "must be even"),
         ({"place": "managed", "bytes": 3 << 20, "free_memory": 1 << 20}, "at least half of bytes"),
     ],
 )
@@ -144,10 +160,12 @@ class HostChain:
         self.read: list[tuple[int, int]] = []
         HostChain.last = self
 
-    def total(self, x: int, y: int, *, n: int, scattered: bool) -> None:
+    def total(self, x: int, y: int, *, n: int, scattered: bool, update: bool) -> None:
         words = np.asarray(placements._At(x, n))
         into = np.asarray(placements._At(y, 2)).view(np.int64)
-        into += placements.total(words)
+        into[0] += placements.total(words)
+        if update:
+            np.invert(words, out=words)
         self.read.append((x, n))
 
 
@@ -157,6 +175,7 @@ def _managed(words: Any, monkeypatch: pytest.MonkeyPatch) -> placements._Buffer:
     buffer = placements._Buffer.__new__(placements._Buffer)
     buffer.place, buffer.hint, buffer.size, buffer.host = "managed", "none", words.nbytes, words
     buffer._managed, buffer._tensor, buffer._copy = type("Memory", (), {"ptr": words.ctypes.data}), None, None
+    buffer._slots = None
     buffer._ballast, buffer._evicted, buffer.free_bytes, buffer._device = 7, 0.0, 1024, torch.device("cuda:0")
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (3 << 19, 1 << 30))
     return buffer
@@ -168,8 +187,9 @@ def test_pieces_change_the_order_and_neither_the_sums_nor_the_bytes(monkeypatch:
         words = np.zeros(3 << 10, dtype=np.uint32)
         buffer = _managed(words, monkeypatch)
         side = placements._workload(
-            Context(seed=4), buffer, HostChain("cpu"), passes=2, pieces=pieces, scattered=False, on_host=False
-        )
+            Context(seed=4), buffer, HostChain("cpu"), passes=2, pieces=pieces, scattered=False, on_host=False,
+            update=False,
+        )  # fmt: skip
         side.step()
         sums = side.outputs()["sums"].tolist()
         assert sums == [placements.total(words)] * 2 == side.reference()["sums"].tolist()
@@ -180,6 +200,79 @@ def test_pieces_change_the_order_and_neither_the_sums_nor_the_bytes(monkeypatch:
         assert side.counters()["free_mib_after_step"] == 1.5
         assert side.facts["piece_bytes"] == words.nbytes // pieces
     assert found[0] == found[1]
+
+
+def test_updating_passes_go_over_all_pieces_and_leave_the_words_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = np.zeros(3 << 10, dtype=np.uint32)
+    side = placements._workload(
+        Context(seed=4), _managed(words, monkeypatch), HostChain("cpu"), passes=2, pieces=3, scattered=False,
+        on_host=False, update=True,
+    )  # fmt: skip
+    drawn = words.copy()
+    for _ in range(2):
+        side.step()
+        sums = side.outputs()["sums"].tolist()
+        assert sums == [placements.total(part) for part in (*drawn.reshape(3, -1), *~drawn.reshape(3, -1))]
+        assert sums == side.reference()["sums"].tolist()
+        assert np.array_equal(words, drawn)
+    assert [(x - words.ctypes.data) // 4096 for x, _ in HostChain.last.read] == [0, 1, 2] * 4
+    assert side.work.bytes == 4 * words.nbytes
+    assert side.counters()["copies"] == 0
+
+
+class QueuedChain(HostChain):
+    """The kernel on the timed stream of a pretended device."""
+
+    def __init__(self, device: Device) -> None:
+        super().__init__("cpu")
+        self._on = device
+
+    def total(self, x: int, y: int, **asked: Any) -> None:
+        self._on.queue(self._on.timed, lambda: HostChain.total(self, x, y, **asked))
+
+
+def _staged(device: Device, monkeypatch: pytest.MonkeyPatch, *, pieces: int) -> tuple[Any, Any]:
+    """A step over staged memory on a pretended device, and its words on the host."""
+    monkeypatch.setattr(placements, "Queues", lambda name: device)
+    monkeypatch.setattr(torch.cuda, "synchronize", device.wait_for_all)
+    words = torch.zeros(pieces << 6, dtype=torch.int32)
+    buffer = placements._Buffer.__new__(placements._Buffer)
+    buffer.place, buffer.hint, buffer.size, buffer.host = "staged", "none", words.nbytes, words.numpy().view(np.uint32)
+    buffer._managed, buffer._tensor, buffer._copy, buffer._slots = None, words, None, None
+    buffer._ballast, buffer._evicted, buffer.free_bytes, buffer._device = 0, 0.0, 0, torch.device("cpu")
+    side = placements._workload(
+        Context(seed=4), buffer, QueuedChain(device), passes=4, pieces=pieces, scattered=False, on_host=False,
+        update=True,
+    )  # fmt: skip
+    return side, buffer.host
+
+
+@pytest.mark.parametrize("pieces", [3, 4, 7])
+def test_staged_pieces_are_right_in_every_order_that_the_events_allow(pieces: int, monkeypatch) -> None:
+    for seed in range(12):
+        device = Device(seed)
+        side, words = _staged(device, monkeypatch, pieces=pieces)
+        want, drawn = side.reference()["sums"].tolist(), words.copy()
+        for _ in range(2):
+            side.step()
+            device.drain(device.timed)
+            assert np.array_equal(words, drawn)
+            assert side.outputs()["sums"].tolist() == want
+    assert len(set(want)) == 2 * pieces
+    assert side.counters()["copies"] == 8 * pieces
+    assert side.facts["room_bytes"] == 3 * words.nbytes // pieces
+
+
+def test_copies_that_wait_for_nothing_give_wrong_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = 0
+    for seed in range(12):
+        device = Deaf(seed)
+        side, _ = _staged(device, monkeypatch, pieces=4)
+        want = side.reference()["sums"].tolist()
+        side.step()
+        device.wait_for_all()
+        wrong += side.outputs()["sums"].tolist() != want
+    assert wrong == 12
 
 
 def _with_memory(monkeypatch: pytest.MonkeyPatch, *, free: int, capacity: int) -> tuple[placements._Buffer, list[int]]:
@@ -264,10 +357,12 @@ def test_memory_that_others_may_need_is_not_taken(free: int, message: str, monke
         ("copied", 51, {"peaks": {"h2d": 51.0}}),
         ("copied", 50, {}),
         ("managed", 1000, {}),
+        ("staged", 51, {"peaks": {"h2d": 76.5, "d2h": 76.5}}),
+        ("staged", 50, {}),
     ],
 )
 def test_what_is_read_where_it_lies_is_charged_but_for_what_the_l2_holds_of_each_pass(
     monkeypatch, place: str, size: int, charged
 ) -> None:
     monkeypatch.setattr(placements, "last_level_cache", lambda device: 50)
-    assert placements._charge("cuda:0", place, size, 3) == charged
+    assert placements._charge("cuda:0", place, size, 3 * size) == charged

@@ -5,17 +5,18 @@ What must not live here: allocators (see allocation.py), copies for their own sa
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import numpy as np
 import torch
 
 from aiperf.workloads.contract import Context, Size, SkipSide, Work, Workload
+from aiperf.workloads.memory.staging import SLOTS, Slots
 from aiperf.workloads.shared.chain import WORD, Chain
 from aiperf.workloads.shared.cupy_kernels import import_cupy
+from aiperf.workloads.shared.queues import Queues
 from aiperf.workloads.shared.seeded import Charge, draw_words, last_level_cache
 
 _VECTOR = 16
@@ -37,7 +38,7 @@ _ADVICE = {
 def placement(
     context: Context,
     *,
-    place: Literal["device", "pinned", "managed", "copied"] = "device",
+    place: Literal["device", "pinned", "managed", "copied", "staged"] = "device",
     hint: Literal["none", "prefetch", "read_mostly", "preferred", "accessed_by"] = "none",
     bytes: Size = 1 << 28,
     passes: int = 1,
@@ -45,6 +46,7 @@ def placement(
     evict_fraction: float = 1.0,
     readers: Literal["gpu", "cpu_and_gpu"] = "gpu",
     pieces: int = 1,
+    update: bool = False,
     free_memory: Size = 0,
 ) -> Workload:
     """A kernel sums ``bytes`` of 32-bit words ``passes`` times, exactly.
@@ -56,13 +58,19 @@ def placement(
     ``cpu_and_gpu`` the host sums the words as well, after the kernel. With ``pieces`` all passes over one piece of the
     buffer come before those over the next.
 
-    ``free_memory``, for managed memory: an allocation that nothing touches leaves this much GPU memory free. ``bytes``
-    may be up to twice as much, so that the driver evicts pages while the kernel runs.
+    With ``update`` the kernel also replaces each word by its complement, piece by piece, and a pass ends before the
+    next begins; each piece has its own sum in each pass. ``passes`` is even, so that a step leaves the words as they
+    were. ``staged``, for ``update``: the buffer is pinned host memory, and each pass copies every piece through one of
+    three buffers on the GPU, in while the piece before is worked on, and back while the next one is.
 
-    Bytes: buffer times passes, and once more for the host. Source: chapters 2, 3, 6 and 9.
+    ``free_memory``, for managed and staged memory: an allocation that nothing touches leaves this much GPU memory free.
+    ``bytes`` may be up to twice as much, so that the driver evicts managed pages while the kernel runs.
+
+    Bytes: buffer times passes, twice with ``update``, and once more for the host. Source: chapters 2, 3, 6, 9 and 16.
     """
     _check(place, hint, bytes, passes, access, evict_fraction, readers)
     _check_pieces(place, bytes, access, pieces, free_memory)
+    _check_update(place, access, passes, pieces, update)
     context.use_gpu("memory that a kernel reads needs a GPU")
     if not free_memory and 2 * bytes > torch.cuda.mem_get_info()[0]:
         raise SkipSide(f"the buffer of {bytes} bytes is more than half of the free GPU memory")
@@ -72,7 +80,7 @@ def placement(
         buffer.leave_free(free_memory)
         return _workload(
             context, buffer, chain, passes=passes, pieces=pieces, scattered=access == "gather",
-            on_host=readers == "cpu_and_gpu",
+            on_host=readers == "cpu_and_gpu", update=update,
         )  # fmt: skip
     except BaseException:
         buffer.release()
@@ -99,10 +107,23 @@ def _check_pieces(place: str, size: int, access: str, pieces: int, free_memory: 
         raise ValueError(f"pieces is {pieces}; it must divide the {size} bytes into multiples of {_VECTOR}")
     if pieces > 1 and access != "stream":
         raise ValueError("pieces is for access: stream")
-    if free_memory and place != "managed":
-        raise ValueError("free_memory is for place: managed")
+    if free_memory and place not in ("managed", "staged"):
+        raise ValueError("free_memory is for place: managed or staged")
     if free_memory < 0 or (free_memory and size > _BEYOND * free_memory):
         raise ValueError(f"free_memory is {free_memory}; it must be at least half of bytes, which is {size}")
+
+
+def _check_update(place: str, access: str, passes: int, pieces: int, update: bool) -> None:
+    if place == "staged" and not update:
+        raise ValueError("place: staged copies every piece back; it needs update: true")
+    if place == "staged" and pieces < SLOTS:
+        raise ValueError(f"pieces is {pieces}; place: staged needs {SLOTS} or more")
+    if update and (place == "copied" or access != "stream"):
+        raise ValueError("update is for access: stream, and not for place: copied, which copies nothing back")
+    if update and passes % 2:
+        raise ValueError(
+            f"passes is {passes}; it must be even with update, so that a step leaves the words as they were"
+        )
 
 
 class _At:
@@ -133,6 +154,7 @@ class _Buffer:
             self._tensor = torch.empty(words, dtype=torch.int32, pin_memory=True)
             self.host = self._tensor.numpy().view(np.uint32)
         self._copy = torch.empty(words, dtype=torch.int32, device=self._device) if place == "copied" else None
+        self._slots: Slots | None = None
         self._ballast = 0
         self.free_bytes = 0
 
@@ -213,6 +235,38 @@ class _Buffer:
             return lambda: copied.copy_(source, non_blocking=True)
         return self.fetch if self.hint == "prefetch" else None
 
+    def make_room(self, pieces: int, queues: Any) -> None:
+        """Staged memory: allocate the buffers on the GPU that its pieces pass through."""
+        if self.place == "staged":
+            rows = self._tensor.view(pieces, -1)
+            room = torch.empty((SLOTS, rows.shape[1]), dtype=rows.dtype, device=self._device)
+            self._slots = Slots(queues, rows, room)
+
+    def visit(self, pieces: int, times: int) -> Iterator[int]:
+        """The address at which a kernel finds each piece, all of them ``times`` over."""
+        if self._slots is not None:
+            self._slots.begin()
+        for _ in range(times):
+            for piece in range(pieces):
+                if self._slots is None:
+                    yield self.address + piece * (self.size // pieces)
+                else:
+                    yield self._slots.enter(piece)
+                    self._slots.leave(piece)
+        if self._slots is not None:
+            self._slots.end()
+
+    def facts(self, piece: int) -> dict[str, Any]:
+        """Where the buffer is, and what memory its pieces of ``piece`` bytes have."""
+        return {
+            "place": self.place,
+            "hint": self.hint,
+            "managed": self.place == "managed",
+            "piece_bytes": piece,
+            **({"room_bytes": SLOTS * piece} if self.place == "staged" else {}),
+            **({"free_bytes": self.free_bytes} if self.free_bytes else {}),
+        }
+
     def evict(self) -> None:
         """Bring the evicted share back to the host: a write to each page makes it the host's."""
         torch.cuda.synchronize()
@@ -223,18 +277,30 @@ class _Buffer:
     def release(self) -> None:
         """Free managed memory, and what was allocated to leave less free."""
         self.host = np.empty(0, dtype=np.uint32)
-        self._managed = None
+        self._managed = self._slots = None
         if self._ballast:
             import_cupy().cuda.runtime.free(self._ballast)
             self._ballast = 0
 
 
 def _workload(
-    context: Context, buffer: _Buffer, chain: Chain, *, passes: int, pieces: int, scattered: bool, on_host: bool
+    context: Context,
+    buffer: _Buffer,
+    chain: Chain,
+    *,
+    passes: int,
+    pieces: int,
+    scattered: bool,
+    on_host: bool,
+    update: bool,
 ) -> Workload:
-    sums = torch.zeros(passes, dtype=torch.int64, device=context.device)
+    parts = pieces if update else 1
+    sums = torch.zeros(passes * parts, dtype=torch.int64, device=context.device)
     host_sum = np.zeros(1, dtype=np.int64)
     bring, size = buffer.bring(), buffer.size // pieces
+    # Passes over all pieces, and kernels over a piece in each of them.
+    outer, inner = (passes, 1) if update else (1, passes)
+    buffer.make_room(pieces, Queues(context.device))
     buffer.redraw(context.seed)
     buffer.advise()
     torch.cuda.synchronize()
@@ -243,9 +309,10 @@ def _workload(
         if bring is not None:
             bring()
         sums.zero_()
-        for piece, index in itertools.product(range(pieces), range(passes)):
-            address = buffer.address + piece * size
-            chain.total(address, sums.data_ptr() + 8 * index, n=size // WORD, scattered=scattered)
+        for turn, address in enumerate(buffer.visit(pieces, outer)):
+            for index in range(inner):
+                into = sums.data_ptr() + 8 * (turn if update else index)
+                chain.total(address, into, n=size // WORD, scattered=scattered, update=update)
         if on_host:
             torch.cuda.current_stream().synchronize()
             host_sum[0] = total(buffer.host)
@@ -253,35 +320,44 @@ def _workload(
     def outputs() -> dict[str, Any]:
         return {"sums": sums, "host_sum": host_sum} if on_host else {"sums": sums}
 
-    charge = _charge(context.device, buffer.place, buffer.size, passes)
+    def reference() -> dict[str, Any]:
+        found = {"sums": np.resize(expected_sums(buffer.host, parts, update=update), len(sums))}
+        return {**found, "host_sum": np.full(1, total(buffer.host), np.int64)} if on_host else found
+
+    copies = 2 * passes * pieces if buffer.place == "staged" else buffer.place == "copied"
+    moved = buffer.size * passes * (1 + update)
     return Workload(
         step=step,
-        work=Work(bytes=float(buffer.size * (passes + on_host)), **charge),
+        work=Work(
+            bytes=float(moved + buffer.size * on_host), **_charge(context.device, buffer.place, buffer.size, moved)
+        ),
         outputs=outputs,
         redraw=buffer.redraw,
         prepare=buffer.evict,
-        reference=lambda: {name: np.full(len(a), total(buffer.host), np.int64) for name, a in outputs().items()},
+        reference=reference,
         counters=lambda: {
-            "copies": float(buffer.place == "copied"),
+            "copies": float(copies),
             **({"free_mib_after_step": buffer.free_now() / (1 << 20)} if buffer.free_bytes else {}),
         },
-        facts={
-            "place": buffer.place,
-            "hint": buffer.hint,
-            "managed": buffer.place == "managed",
-            "piece_bytes": size,
-            **({"free_bytes": buffer.free_bytes} if buffer.free_bytes else {}),
-        },
+        facts=buffer.facts(size),
         close=buffer.release,
     )
 
 
-def _charge(device: str, place: str, size: int, passes: int) -> Charge:
-    """What is read where it lies passes through DRAM but for what the L2 holds of each pass."""
+def _charge(device: str, place: str, size: int, moved: int) -> Charge:
+    """What is read, or read and written, where it lies passes through DRAM but for what the L2 holds of each pass."""
     cache = last_level_cache(device)
     if place == "device" and size > 2 * cache:
-        return {"peaks": {"dram": float(size * passes)}, "maybe_cached": {"dram": float(cache * passes)}}
+        return {"peaks": {"dram": float(moved)}, "maybe_cached": {"dram": float(moved // size * cache)}}
+    if place == "staged" and size > cache:
+        return {"peaks": {"h2d": moved / 2, "d2h": moved / 2}}
     return {"peaks": {"h2d": float(size)}} if place == "copied" and size > cache else {}
+
+
+def expected_sums(words: Any, parts: int, *, update: bool) -> Any:
+    """The exact sum of each part, and with ``update`` after these the sums of the parts' complements."""
+    sums = np.array([total(part) for part in words.reshape(parts, -1)], dtype=np.int64)
+    return np.concatenate([sums, len(words) // parts * (2**32 - 1) - sums]) if update else sums
 
 
 def total(words: Any) -> int:

@@ -46,6 +46,20 @@ extern "C" __global__ void total_scattered(const uint4* __restrict__ x, unsigned
   if (threadIdx.x % 32 == 0) atomicAdd(y, sum);
 }
 
+// The same sum as the first, and every word replaced by its complement: the next time puts it back.
+extern "C" __global__ void total_complemented(uint4* __restrict__ x, unsigned long long* __restrict__ y, long long n) {
+  const long long stride = (long long)gridDim.x * blockDim.x;
+  unsigned long long sum = 0;
+  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += stride) {
+    uint4 v = x[i];
+    sum += (unsigned long long)v.x + v.y + v.z + v.w;
+    v.x = ~v.x, v.y = ~v.y, v.z = ~v.z, v.w = ~v.w;
+    x[i] = v;
+  }
+  for (int step = 16; step; step /= 2) sum += __shfl_down_sync(0xffffffffu, sum, step);
+  if (threadIdx.x % 32 == 0) atomicAdd(y, sum);
+}
+
 #ifdef __CUDACC__
 // One warp computes a whole tile from shared memory; four words at a time hide the latency of the multiply-add.
 __device__ __forceinline__ void compute_tile(const word* from, word* to, int lane, int lanes, int rounds, word mul,

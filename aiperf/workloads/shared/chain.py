@@ -76,10 +76,12 @@ class Chain(Kernels):
         arguments = (np.uint64(x), np.uint64(y), np.int64(n), np.int32(rounds), *self.constants())
         self.launch(ENTRIES[shape], (grid,), (block,), arguments)
 
-    def total(self, x: int, y: int, *, n: int, scattered: bool) -> None:
-        """Queue the sum of ``n`` words at ``x`` into the 64 bits at ``y``, which the caller has zeroed."""
+    def total(self, x: int, y: int, *, n: int, scattered: bool, update: bool) -> None:
+        """Queue the sum of ``n`` words at ``x`` into the 64 bits at ``y``, which the caller has zeroed. ``update``
+        replaces each word by its complement, in the order that is not scattered."""
         arguments = (np.uint64(x), np.uint64(y), np.int64(n // WORD))
-        self.launch("total_scattered" if scattered else "total", (self.sms * _PER_SM,), (_PLAIN,), arguments)
+        entry = "total_complemented" if update else "total_scattered" if scattered else "total"
+        self.launch(entry, (self.sms * _PER_SM,), (_PLAIN,), arguments)
 
     @staticmethod
     def constants() -> tuple[Any, Any]:
