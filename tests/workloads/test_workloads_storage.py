@@ -179,6 +179,7 @@ def test_a_side_that_reads_a_cached_file_tells_that_it_fetched_none_of_it(tmp_pa
         ({"source": "http", "cache": "cold"}, "cache warm"),
         ({"source": "http", "layout": "files", "samples": 64}, "layout single"),
         ({"assign": "all"}, "2 or more"),
+        ({"assign": "round_robin", "samples": 64}, "2 or more"),
         ({"requests": 4}, "order random"),
         ({"requests": 4, "order": "random", "read_size": 5000}, "whole blocks"),
         ({"requests": 257, "order": "random", "read_size": 4096}, "257 requests"),
@@ -232,6 +233,29 @@ def test_ranks_end_with_the_same_parts_whether_they_read_all_or_their_own(tmp_pa
     assert np.array_equal(of_all, parts)
     assert [side.counters()["bytes_asked"] for side in (*everything, *own)] == [SIZE, SIZE, SIZE / 2, SIZE / 2]
     assert {(side.work.bytes, side.work.items) for side in (*everything, *own)} == {(SIZE, 64)}
+
+
+def test_ranks_take_the_same_samples_in_turn_from_one_file_as_from_files_of_their_own(tmp_path, gang_of_threads):
+    together, apart = (
+        _sides(tmp_path, samples=64, assign="round_robin", read_size=10000, layout=layout)
+        for layout in ("single", "per_reader")
+    )
+    (whole,) = tmp_path.rglob("read-single-*/*.bin")
+    turns = np.frombuffer(whole.read_bytes(), np.uint8).reshape(32, 2, SIZE // 64)
+    parts = _stepped(together)
+    assert np.array_equal(parts, [np.roll(turns[:, rank].ravel(), -SIZE // 8) for rank in (0, 1)])
+    assert np.array_equal(_stepped(apart), parts)
+    # From the third eighth on, the last sample is followed by the first one.
+    counts = {"files_opened": 1, "reads": 64, "bytes_asked": SIZE / 2}
+    assert [side.counters() for side in together] == [{**counts, "jumps": 31}] * 2
+    assert [side.counters() for side in apart] == [{**counts, "jumps": 1}] * 2
+
+
+@pytest.mark.parametrize("params", [{}, {"samples": 64, "layout": "files"}, {"samples": 64, "source": "ram"}])
+def test_turns_without_samples_or_over_other_layouts_are_refused(tmp_path, params):
+    context = Context(seed=3, scratch=tmp_path, shared_scratch=tmp_path, world_size=2)
+    with pytest.raises(ValueError, match="layout single or per_reader"):
+        storage.read(context, bytes=SIZE, assign="round_robin", **params)
 
 
 def test_the_set_is_written_once_by_the_first_rank(tmp_path, gang_of_threads, monkeypatch):

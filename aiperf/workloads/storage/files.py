@@ -5,6 +5,7 @@ What must not live here: parameters and their checks (workload.py), object store
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
 from collections.abc import Iterator
@@ -44,23 +45,39 @@ class FileSet:
 
 
 def data_set(asked: SimpleNamespace) -> FileSet:
-    """The same seeded bytes in one file, one file per sample, or shards of whole samples."""
+    """The same seeded bytes in one file, one file per sample, shards of whole samples, or one file per rank."""
     size, layout, seed, order = asked.bytes, asked.layout, asked.context.seed, asked.order
-    each = {"single": size, "files": size // max(asked.samples, 1), "shards": min(asked.shard_size, size)}[layout]
+    each = {
+        "single": size,
+        "files": size // max(asked.samples, 1),
+        "shards": min(asked.shard_size, size),
+        "per_reader": size // asked.context.world_size,
+    }[layout]
     count = -(-size // each)
 
     def write(folder: Path) -> None:
-        content = memoryview(generator(seed, "bytes").bytes(size))
-        if order == "preshuffled":
-            blocks = np.frombuffer(content, np.uint8).reshape(-1, asked.read_size)
-            content = memoryview(blocks[shuffled(asked, len(blocks))]).cast("B")
+        content = _stored(asked, memoryview(generator(seed, "bytes").bytes(size)))
         for i in range(count):
             page_cache.write_synced(folder / f"{i:06d}.bin", content[i * each : (i + 1) * each])
 
     kind = f"{layout}-{order}-{asked.read_size}" if order == "preshuffled" else layout
+    if asked.assign == "round_robin" and layout == "per_reader":
+        kind = f"per_reader-in-turn-{asked.samples}"
     folder = asked.context.shared_scratch / f"read-{kind}-{size}-{count}-{seed}"
     page_cache.fill_once(folder, write)
     return FileSet([folder / f"{i:06d}.bin" for i in range(count)], each)
+
+
+def _stored(asked: SimpleNamespace, content: memoryview) -> memoryview:
+    """The bytes of the set in the order in which they lie on disk."""
+    flat = np.frombuffer(content, np.uint8)
+    if asked.order == "preshuffled":
+        blocks = flat.reshape(-1, asked.read_size)
+        return memoryview(blocks[shuffled(asked, len(blocks))]).cast("B")
+    if asked.assign == "round_robin" and asked.layout == "per_reader":
+        turns = flat.reshape(-1, asked.context.world_size, len(flat) // asked.samples)
+        return memoryview(turns.swapaxes(0, 1).tobytes())
+    return content
 
 
 def shuffled(asked: SimpleNamespace, count: int) -> Any:
@@ -68,12 +85,13 @@ def shuffled(asked: SimpleNamespace, count: int) -> Any:
     return generator(asked.context.seed, "order").permutation(count)
 
 
-def _pieces(low: int, high: int, *, start: int, most: int, file_size: int) -> Iterator[tuple[int, int]]:
-    """(offset, length) of requests from ``start`` round to ``start``, none across the end of a file or of the part."""
+def _pieces(low: int, high: int, *, start: int, most: int, unbroken: int) -> Iterator[tuple[int, int]]:
+    """(offset, length) of requests from ``start`` round to ``start``, none across a multiple of ``unbroken`` or the end
+    of the part."""
     for first, last in ((start, high), (low, start)):
         at = first
         while at < last:
-            length = min(most, last - at, file_size - at % file_size)
+            length = min(most, last - at, unbroken - at % unbroken)
             yield at, length
             at += length
 
@@ -95,6 +113,9 @@ class Reader:
         self.unwanted = mmap.mmap(-1, min(asked.read_size, self.size)) if asked.assign == "all" else None
         self.out = np.frombuffer(self.area, dtype=np.uint8)
         self.out.fill(0)
+        self.in_turn = asked.assign == "round_robin"
+        # A request ends where its file does, or its sample where those of other ranks may follow.
+        self.unbroken = asked.bytes // asked.samples if self.in_turn else layout.file_size
         self.held = memoryview(b"")
         self.first = {str(path): number * layout.file_size for number, path in enumerate(layout.paths)}
         self.visits: list[tuple[str, list[Request]]] = []
@@ -127,14 +148,19 @@ class Reader:
         low = rank * self.size
         start = low + eighth * (self.size // STARTS)
         own = memoryview(self.area)  # too short for all where only some requests are taken, which rotate then places
-        for at, length in _pieces(
-            low, low + self.size, start=start, most=self.asked.read_size, file_size=self.layout.file_size
-        ):
+        for at, length in _pieces(low, low + self.size, start=start, most=self.asked.read_size, unbroken=self.unbroken):
             to = (at - start) % self.size
             if rank == self.rank:
-                yield at, length, own[to : to + length]
+                yield self._place(at), length, own[to : to + length]
             elif self.unwanted is not None:
                 yield at, length, memoryview(self.unwanted)[:length]
+
+    def _place(self, at: int) -> int:
+        """Where a byte of this rank's part lies in the set: in one file, between samples of other ranks."""
+        if not self.in_turn or self.asked.layout == "per_reader":
+            return at
+        sample, inside = divmod(at - self.rank * self.size, self.unbroken)
+        return (sample * self.ranks + self.rank) * self.unbroken + inside
 
     def step(self) -> None:
         """Open, read and close everything once."""
@@ -160,10 +186,12 @@ class Reader:
             done.result()
 
     def counters(self) -> dict[str, float]:
-        """Files opened, requests made and bytes asked for by a pass of this rank; none where the set is in memory."""
+        """Files opened, requests made and bytes asked for by a pass of this rank; none where the set is in memory. Of
+        samples in turn also the requests that skip something in their file."""
         visits = [] if self.held else self.visits
         asked = [length for _, requests in visits for _, _, length in requests]
-        return {"files_opened": float(len(visits)), "reads": float(len(asked)), "bytes_asked": float(sum(asked))}
+        found = {"files_opened": float(len(visits)), "reads": float(len(asked)), "bytes_asked": float(sum(asked))}
+        return {**found, "jumps": float(sum(_jumps(requests) for _, requests in visits))} if self.in_turn else found
 
     def load(self) -> None:
         """Keep the whole set in this process's memory, for ``copy``."""
@@ -175,6 +203,11 @@ class Reader:
             first = self.first[path]
             for (target,), offset, length in requests:
                 target[:] = self.held[first + offset : first + offset + length]
+
+
+def _jumps(requests: list[Request]) -> int:
+    """Requests that do not begin where the one before has ended."""
+    return sum(at != before + length for (_, before, length), (_, at, _) in itertools.pairwise(requests))
 
 
 def _read_all(path: str, descriptor: int, requests: list[Request]) -> None:

@@ -45,12 +45,19 @@ def _check(asked: SimpleNamespace) -> None:
         raise ValueError("advice ahead asks for what follows in a file: order sequential, depth 1")
     if asked.io == "direct" and asked.read_size % 4096:
         raise ValueError("io direct needs a read_size in whole blocks of 4 KiB")
-    if asked.assign == "all" and ranks == 1:
-        raise ValueError("assign all is about what other ranks need too; it needs ranks: 2 or more on this side")
+    _check_assigned(asked)
     plain = {"layout": "single", "io": "buffered", "advice": "normal", "cache": "warm"}
     if source == "http" and any(getattr(asked, name) != value for name, value in plain.items()):
         listed = ", ".join(f"{name} {value}" for name, value in plain.items())
         raise ValueError(f"source http has one object, which its server holds in the page cache: {listed}")
+
+
+def _check_assigned(asked: SimpleNamespace) -> None:
+    if asked.assign != "slice" and asked.context.world_size == 1:
+        raise ValueError(f"assign {asked.assign} needs ranks: 2 or more on this side; one rank reads all there is")
+    odd = asked.source != "file" or asked.layout not in ("single", "per_reader") or not asked.samples
+    if asked.assign == "round_robin" and odd:
+        raise ValueError("assign round_robin needs samples, source file, and layout single or per_reader")
 
 
 def _check_preshuffled(asked: SimpleNamespace) -> None:
@@ -71,7 +78,7 @@ def read(
     context: Context,
     *,
     source: Literal["file", "ram", "http"] = "file",
-    layout: Literal["single", "files", "shards"] = "single",
+    layout: Literal["single", "files", "shards", "per_reader"] = "single",
     bytes: Size = 256 << 20,
     samples: int = 0,
     shard_size: Size = 64 << 20,
@@ -83,7 +90,7 @@ def read(
     advice: Literal["normal", "sequential", "random", "willneed", "ahead"] = "normal",
     window: Size = 4 << 20,
     cache: Literal["warm", "cold"] = "warm",
-    assign: Literal["slice", "all"] = "slice",
+    assign: Literal["slice", "round_robin", "all"] = "slice",
     mount: Literal["none", "bind", "overlay"] = "none",
     mounted: Literal["once", "anew"] = "once",
     epochs: int = 1,
@@ -100,7 +107,9 @@ def read(
     in flight, each by a thread. ``ram``: the set was read in set-up, a step copies it in the same pieces. ``http``: a
     server process of this host answers GETs of ranges over loopback, from the page cache, on ``depth`` connections. A
     step makes ``epochs`` passes; of a cold set only the first is cold, unless ``io`` is direct. Several ranks begin a
-    step together, each with an equal part, or with ``assign`` ``all`` with the whole set.
+    step together, each with an equal part, or with ``assign`` ``all`` with the whole set. ``round_robin``: a
+    rank's part are the samples that it gets in its turn, each read by itself; with layout ``per_reader`` they lie in a
+    file of its own.
 
     ``mount``: the files are reached through a mount of their own, a bind mount of their folder or an overlay with it as
     the lower layer; ``anew`` mounts before every iteration, so that an overlay has looked up no name yet.
