@@ -173,6 +173,12 @@ def test_long_answers_move_and_are_not_computed_twice(found):
     assert side["count.computed_tokens"] == sum(one.prompt_tokens + one.new_tokens - 1 for one in demands)
 
 
+def test_a_worker_that_has_all_of_the_load_is_seen_in_its_variance(found):
+    for rank in (0, 1):
+        assert found[rank]["local"]["value.load_variance"] >= 1, "each worker is as far from the mean as that is from 0"
+        assert found[rank]["mixed"]["value.load_variance"] == found[0]["mixed"]["value.load_variance"] > 0
+
+
 def test_a_first_token_that_is_not_taken_over_costs_a_token_more(found):
     sent, again = (found[0][name] for name in ("split", "split_recomputed"))
     assert again["count.handed_requests"] == sent["count.handed_requests"] > 0

@@ -12,6 +12,7 @@ import torch
 from aiperf.workloads.cluster import handover as handovers
 from aiperf.workloads.cluster import side as sides
 from aiperf.workloads.cluster.inbox import Inbox, RouterGone
+from aiperf.workloads.cluster.loads import load_variance
 from aiperf.workloads.cluster.messages import Begin, Departure, Expect, Fetch, IterationEnd, Offer, Serve, WorkerReady
 from aiperf.workloads.cluster.offloads.always import always
 from aiperf.workloads.cluster.offloads.conditional import Conditional
@@ -135,6 +136,17 @@ def test_workers_help_where_a_queue_is_long_until_it_is_short():
     own, helped, helps = ((True, False), (False, True)), ((True, False), (True, True)), ((True, True), (False, True))
     asked = [(7, 0), (8, 0), (3, 0), (2, 0), (0, 15), (0, 16), (0, 5), (0, 4)]
     assert [roles(*queues) for queues in asked] == [own, helped, helped, own, own, helps, helps, own]
+
+
+def test_the_variance_of_loads_is_over_the_time_that_they_last():
+    even = [(0.0, 4.0), (2.0, 0.0)]
+    assert load_variance([even, even]) == 0
+    assert load_variance([even, []]) == 1, "the mean is 2, and each is 2 off"
+    # Both the same until 1, then 6 and 2: a variance of 4 for half the time, beside a mean of 4.
+    assert load_variance([[(0.0, 4.0), (1.0, 6.0), (2.0, 0.0)], [(0.0, 4.0), (1.0, 2.0), (2.0, 0.0)]]) == 4 / 2 / 4**2
+    # Who says nothing before 1 has nothing before.
+    assert load_variance([[(0.0, 4.0), (2.0, 0.0)], [(1.0, 4.0), (2.0, 0.0)]]) == pytest.approx(4 / 2 / 3**2)
+    assert load_variance([[], []]) == load_variance([[(0.0, 3.0)], []]) == 0
 
 
 @pytest.mark.parametrize("roles", ["1p2d", "2d", "0p2d", "p1d1", ""])

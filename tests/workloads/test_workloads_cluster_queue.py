@@ -28,7 +28,7 @@ from aiperf.workloads.cluster.messages import (
 )
 from aiperf.workloads.cluster.offloads.always import always
 from aiperf.workloads.cluster.offloads.never import never
-from aiperf.workloads.cluster.rebalances.predicted import move_long
+from aiperf.workloads.cluster.rebalances.predicted import MoveLong
 from aiperf.workloads.cluster.router import Router, WorkerView
 from aiperf.workloads.cluster.routes.least_requests import least_requests
 from aiperf.workloads.cluster.routes.round_robin import round_robin
@@ -159,15 +159,23 @@ def view(rank, *lengths):
     return found
 
 
-def test_a_long_answer_leaves_the_fuller_worker_where_both_are_evener_then():
-    full, empty = view(0, 8, 100, 100, 100), view(1, 8)
-    assert move_long([full, empty], ()) == (3, full, empty)
+def test_a_long_request_leaves_the_fuller_worker_where_both_are_evener_then():
+    move_long = MoveLong(pool_tokens=100)
+    full, empty = view(0, 8, 100, 128, 100), view(1, 8)
+    assert move_long([full, empty], ()) == (3, full, empty), "of 128 each as predicted"
     assert move_long([empty, full], {3}) == (2, full, empty)
     assert move_long([full, empty], {1, 2, 3}) is None, "each moves once"
     assert move_long([view(0, 100, 100), view(1, 100)], ()) is None, "the other one would have as much"
-    assert move_long([view(0, *[32] * 9), view(1)], ()) is None, "short ones are not worth it"
-    both = view(0, 64, 200, 70), view(1, 8)
-    assert move_long(both, ())[0] == 1, "the longest"
+    assert move_long([view(0, *[64] * 9), view(1)], ()) is None, "short ones are not worth it"
+    both = view(0, 128, 200, 130), view(1, 8)
+    assert move_long(both, ())[0] == 2, "the newest of the longest"
+
+
+def test_nothing_moves_while_the_pool_of_the_fuller_worker_will_do():
+    full, empty = view(0, 100, 100), view(1)
+    held = 2 * (8 + 128)
+    assert MoveLong(held)([full, empty], ()) is None
+    assert MoveLong(held - 1)([full, empty], ()) == (1, full, empty)
 
 
 def test_a_request_that_moves_is_expected_there_before_it_is_sent(routed):

@@ -70,6 +70,10 @@ class Inbox:
         self.pulled = 0
         """Prompts that it has asked for and got in this iteration."""
         self._asking = False
+        self.load: Callable[[], int] = lambda: 0
+        """What this worker has to hold now."""
+        self.loads: list[tuple[float, float]] = []
+        """That, before each pass of this iteration: (seconds since it began, load)."""
         self.stalls: Stalls | None = None
         self._beside(self._listen)
         for source in sources:
@@ -118,7 +122,7 @@ class Inbox:
 
     def begin(self) -> float:
         """When the router says so."""
-        self.more, self._asking, self.pulled, self.moved = True, False, 0, 0
+        self.more, self._asking, self.pulled, self.moved, self.loads = True, False, 0, 0, []
         self._link.send(WorkerReady())
         message = self._came.get()
         if isinstance(message, Begin):
@@ -134,6 +138,7 @@ class Inbox:
         while not self._came.empty():
             self._note(self._came.get())
         found, self._early = self._early, []
+        self.loads.append((now, float(self.load() + sum(len(one.tokens) for one in found))))
         if self.has_room is not None and not (self._asking or found) and self.has_room():
             self._link.send(Ask())
             self._asking = True

@@ -17,12 +17,13 @@ import torch.distributed as dist
 
 from aiperf.workloads.cluster.handover import Handover
 from aiperf.workloads.cluster.inbox import Inbox, RouterGone
+from aiperf.workloads.cluster.loads import load_variance
 from aiperf.workloads.cluster.messages import connect
 from aiperf.workloads.cluster.offloads.always import always
 from aiperf.workloads.cluster.offloads.conditional import Conditional
 from aiperf.workloads.cluster.offloads.never import never
 from aiperf.workloads.cluster.prefix_pool import PooledPrefix, SharedPages
-from aiperf.workloads.cluster.rebalances.predicted import move_long
+from aiperf.workloads.cluster.rebalances.predicted import MoveLong
 from aiperf.workloads.cluster.router import Offload, Route, Router, WorkerView
 from aiperf.workloads.cluster.routes.composite import CompositeCost
 from aiperf.workloads.cluster.routes.least_requests import least_requests
@@ -104,7 +105,7 @@ class ClusterSide(EngineSide):
         link, self._links = connect(context.rank, context.world_size, host=context.store_host, group=group)
         self._inbox = Inbox(link, self.handover, context.device, blocking=asked.kv_receive == "blocking")
         self._inbox.demands = self.demands
-        self._inbox.cancel = self.engine.cancel
+        self._inbox.cancel, self._inbox.load = self.engine.cancel, self.engine.tokens_here
         if asked.rebalance == "predicted":
             self._inbox.move, self._inbox.withdraw = self.engine.move, self.engine.withdraw
         if asked.dispatch == "queue" and views[context.rank].prefills:
@@ -118,6 +119,7 @@ class ClusterSide(EngineSide):
         sys.setswitchinterval(_SWITCH_S)
         self.engine.left = self._inbox.leave
         self.tallies: list[dict[str, float]] = [self._tally()]
+        self._variances: list[float] = []
 
     def serve(self, prompts: list[list[int]]) -> list[Running]:
         """One iteration, the answers of all workers. Raises BrokenBooks when a request is not answered exactly once."""
@@ -142,12 +144,13 @@ class ClusterSide(EngineSide):
     def _router(self) -> Router:
         asked = self._asked
         views = views_of(asked.roles, asked.context.world_size)
-        route = route_of(asked, self.shape, self.engine.pool.count * asked.page_tokens)
+        pool_tokens = self.engine.pool.count * asked.page_tokens
+        route = route_of(asked, self.shape, pool_tokens)
         shift = CapacityAware(views) if asked.roles_change else fixed
         pulled = asked.dispatch == "queue"
         if asked.roles == "mixed":  # whoever gets a request does all of it
             copies = RACERS if asked.route == "race" else 1
-            moves = move_long if asked.rebalance == "predicted" else None
+            moves = MoveLong(pool_tokens) if asked.rebalance == "predicted" else None
             return Router(self._links, views, route, route, never, shift, asked.page_tokens, copies, moves, pulled)
         offload = offload_of(asked)
         page = asked.page_tokens
@@ -167,12 +170,13 @@ class ClusterSide(EngineSide):
 
     def _gathered(self) -> list[Running]:
         """The answers of all ranks, and what each counted."""
-        own = (self.engine.finished, self._tally())
+        own = (self.engine.finished, self._tally(), self._inbox.loads)
         everyone: list[Any] = [own] * self._asked.context.world_size
         if len(everyone) > 1:
             dist.all_gather_object(everyone, own, group=self._group)
-        self.tallies = [tally for _, tally in everyone]
-        return [one for answers, _ in everyone for one in answers]
+        self.tallies = [tally for _, tally, _ in everyone]
+        self._variances.append(load_variance([loads for _, _, loads in everyone]))
+        return [one for answers, _, _ in everyone for one in answers]
 
     def _tally(self) -> dict[str, float]:
         sent = self.handover.sent_bytes if self.handover is not None else 0
@@ -196,9 +200,14 @@ class ClusterSide(EngineSide):
             series = times()
             return series if first else {}
 
-        return replace(
-            found, latencies=latencies, facts={**found.facts, "backend": self.backend, "roles": self._asked.roles}
-        )
+        facts = {**found.facts, "backend": self.backend, "roles": self._asked.roles}
+        return replace(found, latencies=latencies, values=self._values, facts=facts)
+
+    def _values(self) -> dict[str, float]:
+        """Means over the iterations since they were last asked for."""
+        variances, self._variances = self._variances, []
+        own = {"load_variance": sum(variances) / len(variances)} if variances else {}
+        return {**self.times.means(), **own}
 
     def close(self) -> None:
         """The workers' connections end, and with them the threads that read them."""

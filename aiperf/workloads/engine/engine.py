@@ -180,6 +180,10 @@ class Engine:
         self.waiting.insert(0, one)
         self.tally.preempted += 1
 
+    def tokens_here(self) -> int:
+        """Of all prompts and answers that it has under way, whether it has begun with them or not."""
+        return sum(len(one.tokens) for one in (*self.waiting, *self.running))
+
     def cancel(self, number: int) -> bool:
         """Stop a request between two passes; its pages are free. False where it is not under way."""
         for under_way in (self.waiting, self.running):

@@ -47,6 +47,7 @@ METRICS = {
         "tpot_p90": ("s", "lower"),
         "end_to_end": ("s", "lower"),
         "queue": ("s", "lower"),
+        "load_variance": ("", "lower"),
     },
 }
 """Workload -> what it gives besides times of steps: metric -> unit, and which is better."""
@@ -277,9 +278,9 @@ def cluster(
     the other worker stops.
 
     ``dispatch: queue``: no route; requests wait in one queue, and a worker that computes prompts asks for the next one
-    when none waits with it and its batch has room. ``rebalance: predicted``: of a worker with more tokens to come, as
-    predicted, a long answer goes to the one with the fewest, with its keys and values where it has begun; none moves
-    twice.
+    when none waits with it and its batch has room. ``rebalance: predicted``: of a worker whose pool is too small for
+    what its requests will hold at their ends, as predicted, a long one goes to the worker with the least, with its keys
+    and values where it has begun; none moves twice.
 
     ``lengths``: as of ``serve.engine``; ``six`` is two long prompts among four short ones; ``shifting`` is half a
     schedule of long prompts with short answers, then the reverse; ``opposed``: every fourth has a long prompt and a
@@ -289,7 +290,8 @@ def cluster(
     computed also lie in memory of the host, where the others find them. ``stall_rate`` times a second, drawn, each
     worker stands still for ``stall``, as one that its host pauses.
 
-    Metrics are those of ``serve.engine``, over all workers.
+    Metrics are those of ``serve.engine``, over all workers, and load_variance: of the tokens that each worker has under
+    way at a time, in units of their squared mean, over the iteration.
     """
     asked = SimpleNamespace(
         **locals(), batching="continuous", order="fifo", admission="all", urgent=0.0, shared_tokens=0, delay=0.0,
