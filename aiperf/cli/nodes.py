@@ -55,7 +55,7 @@ def joined(launcher: str, results: Path, *, all_needed: bool = True) -> Iterator
         return
     with Nodes(place, results, wait_s=wait_s, all_needed=all_needed) as nodes:
         shown = ", ".join(nodes.names)
-        print(f"{len(nodes)} nodes: {shown} · ranks meet at {nodes.address} ({nodes.interface})", file=sys.stderr)
+        print(f"{len(nodes)} nodes: {shown} · head at {nodes.address} ({nodes.interface})", file=sys.stderr)
         if nodes.absent:
             print(f"left out because they did not join in {wait_s:g} s: {', '.join(nodes.absent)}", file=sys.stderr)
         yield nodes

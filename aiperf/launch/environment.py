@@ -22,8 +22,8 @@ _PAD_NAME = 8
 _PAD_BYTES = 4096
 _HASH_SEED = "PYTHONHASHSEED"
 INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
-STORE_VARIABLE = "AIPERF_STORE_HOST"
-"""The address at which the ranks of a gang meet."""
+STORE_VARIABLE = "AIPERF_STORE"
+"""The file at which ranks over several nodes meet; empty for those of one host, which meet at a port of loopback."""
 RUN_NOTE_VARIABLE = "AIPERF_RUN_NOTE"
 """A file into which a run writes its name, for the batch job that may have to go on in it."""
 EXIT_NOTE_VARIABLE = "AIPERF_EXIT_NOTE"

@@ -94,6 +94,8 @@ class Gang:
         self.busy_s = 0.0
         """Time inside requests, the slowest rank's."""
         self._guardian, self._ranks = guardian, list[Rank]()
+        store = plan.folder.absolute() / f"{plan.name}-{secrets.token_hex(4)}.store"
+        self._store = str(store) if plan.nodes > 1 else ""
         self._strayed: dict[int, int] = {}
         """Processes of the ranks outside of their groups -> a descriptor of each, which no later process inherits."""
 
@@ -161,8 +163,8 @@ class Gang:
         port = 0
         if self.plan.nodes > 1 and (self.plan.cluster is None or len(self.plan.cluster) < self.plan.nodes):
             raise self._refused(f"{self.plan.nodes} nodes are not available")
-        if self.plan.ranks > 1:
-            listener = socket.create_server((self._store, 0), backlog=128)
+        if self.plan.ranks > 1 and not self._store:
+            listener = socket.create_server(("127.0.0.1", 0), backlog=128)
             port = listener.getsockname()[1]
         try:
             for rank in range(self.plan.ranks):
@@ -179,11 +181,6 @@ class Gang:
 
     def _refused(self, why: str) -> LaunchFailed:
         return LaunchFailed(Failure(self.plan.name, "start", "error", why))
-
-    @property
-    def _store(self) -> str:
-        """The address at which the ranks meet."""
-        return self.plan.cluster.address if self.plan.nodes > 1 and self.plan.cluster else "127.0.0.1"
 
     def _env(self, rank: int) -> dict[str, str]:
         local = rank % self.plan.local_ranks

@@ -64,7 +64,8 @@ class Worker:
         """``memory``: the worker's preference for its NUMA node; None leaves memory where the kernel puts it."""
         self._rank = rank
         self._local_rank = int(os.environ.get("LOCAL_RANK", rank)) if world_size > 1 else rank
-        self._store_host = os.environ.get("AIPERF_STORE_HOST", "127.0.0.1")
+        store = os.environ.get("AIPERF_STORE")
+        self._store_file = Path(store) if store else None
         self._world_size = world_size
         self._store_port = store_port
         self._listen_fd = listen_fd
@@ -145,7 +146,7 @@ class Worker:
             pad=request.pad,
             gpus=request.gpus,
             store_port=self._store_port,
-            store_host=self._store_host,
+            store_file=self._store_file,
         )
         self._integrity.look()
         runner = self._runners[request.side] = SideRunner(request, context, self._ranges)
@@ -168,7 +169,7 @@ class Worker:
     def _listen(self) -> None:
         """Have the store at which the ranks of a gang meet opened once one of them asks for it: importing torch takes
         longer than all else that starts a worker, and a gang without a process group does without."""
-        if self._world_size > 1 and self._rank == 0 and self._meeting is None:
+        if self._listen_fd >= 0 and self._meeting is None:
             self._meeting = threading.Thread(target=self._open_store, daemon=True)
             self._meeting.start()
 
@@ -180,7 +181,7 @@ class Worker:
         while (store := getattr(sys.modules.get("torch.distributed"), "TCPStore", None)) is None:
             sleep(_IMPORT_POLL_S)
         self._store = store(
-            self._store_host,
+            "127.0.0.1",
             self._store_port,
             self._world_size,
             is_master=True,

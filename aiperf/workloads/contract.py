@@ -158,9 +158,9 @@ class Context:
     gpus: int = 0
     """GPUs that this side may use."""
     store_port: int = 0
-    """Port of the gang's rendezvous; 0 for one rank."""
-    store_host: str = "127.0.0.1"
-    """Address of the rendezvous: the head node's, of ranks on several."""
+    """Port of loopback at which the ranks of one host meet; 0 for one rank, and on several nodes."""
+    store_file: Path | None = None
+    """File at which ranks on several nodes meet, which only their user can open."""
 
     @property
     def on_gpu(self) -> bool:
@@ -188,15 +188,24 @@ class Context:
         rank."""
         if self.world_size < 2:
             raise RuntimeError("a process group needs ranks: 2 or more on this side")
-        import datetime
-
         import torch
         import torch.distributed as dist
 
         if dist.is_initialized():
             return
-        store = dist.TCPStore(
-            self.store_host, self.store_port, self.world_size, is_master=False, timeout=datetime.timedelta(seconds=60)
-        )
-        device = torch.device(self.device) if backend == "nccl" else None
+        store, device = self.store(), torch.device(self.device) if backend == "nccl" else None
         dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.world_size, device_id=device)
+
+    def store(self) -> Any:
+        """The store at which the ranks of the gang meet, as torch.distributed has them: a file over several nodes,
+        because a port would be open to anybody who reaches the head's."""
+        import datetime
+
+        import torch.distributed as dist
+
+        limit = datetime.timedelta(seconds=60)
+        if self.store_file is None:
+            return dist.TCPStore("127.0.0.1", self.store_port, self.world_size, is_master=False, timeout=limit)
+        store = dist.FileStore(str(self.store_file))
+        store.set_timeout(limit)
+        return store

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from patience import PATIENCE_S, until
@@ -23,10 +23,17 @@ from aiperf import __version__
 from aiperf.errors import UserError
 from aiperf.host.fingerprint import fingerprint
 from aiperf.host.read import read_host
+from aiperf.launch.child import StartError
+from aiperf.launch.gang import LaunchFailed
+from aiperf.launch.guardian import Guardian
 from aiperf.launch.nodes.agent import HeadKnows, follow_head
 from aiperf.launch.nodes.head import Nodes
 from aiperf.launch.nodes.links import Link, Meeting, join, meeting_file
 from aiperf.launch.nodes.place import Place
+from aiperf.launch.scratch import Scratch
+from aiperf.launch.sides import Started
+from aiperf.plan.order import PairPlan
+from aiperf.records import Case, Side
 
 SCENARIO = """
 title: All-reduce over two nodes
@@ -109,8 +116,10 @@ def test_a_node_that_does_not_see_the_shared_folder_says_so(tmp_path):
 def test_a_node_that_cannot_reach_the_head_names_it_and_where_it_tried(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    Meeting("n1", ("127.0.0.1",), port, "secret").write(meeting_file(tmp_path, "job"))
-    with pytest.raises(UserError, match=rf"node n2 cannot reach the head on n1 at 127\.0\.0\.1:{port}"):
+    with (
+        Meeting("n1", ("127.0.0.1",), port, "secret").written(meeting_file(tmp_path, "job")),
+        pytest.raises(UserError, match=rf"node n2 cannot reach the head on n1 at 127\.0\.0\.1:{port}"),
+    ):
         follow_head(replace(PLACE, rank=1, node="n2"), tmp_path, read_host(), wait_s=0.3)
 
 
@@ -161,10 +170,52 @@ def test_a_node_that_joins_says_of_which_class_it_is(tmp_path):
     assert facts["host"]["fingerprint"] == json.loads(json.dumps(fields))
 
 
+def test_a_node_for_which_the_heads_locks_do_not_hold_is_named_before_anything_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr("aiperf.launch.nodes.agent.sees_lock", lambda path: False)
+    place = replace(PLACE, rank=1, node="n2")
+    thread = threading.Thread(target=follow_head, args=(place, tmp_path, read_host()))
+    thread.start()
+    with (
+        pytest.raises(UserError, match="a file that n1 locks is not locked for node n2") as caught,
+        Nodes(PLACE, tmp_path),
+    ):
+        pass
+    thread.join()
+    assert caught.value.faults[0].where == str(tmp_path / ".nodes")
+    assert list((tmp_path / ".nodes").iterdir()) == []
+
+
+def test_ranks_over_nodes_meet_in_a_file_that_only_their_user_can_reach_and_open_no_port(tmp_path, monkeypatch):
+    class Job(Nodes):
+        names = ("n1", "n2")
+
+        def start(self, index: int, *, program: tuple[str, ...], env: dict[str, str], **_: object) -> NoReturn:
+            asked.append((program[-2:], env["AIPERF_STORE"]))
+            raise StartError("seen")
+
+    def no_port(*_: object, **__: object) -> NoReturn:
+        raise AssertionError("a port was opened")
+
+    asked: list[tuple[tuple[str, ...], str]] = []
+    monkeypatch.setattr(socket, "create_server", no_port)
+    with Guardian() as guardian, Scratch(guardian, "run", area=tmp_path) as scratch:
+        case = Case("s", "s", "t", "w", tuple(Side(n, ranks=2, nodes=2) for n in ("before", "after")))
+        started = Started.empty(PairPlan(case, 0, ("before", "after"), 1), scratch)
+        for name in ("before", "after", "before"):
+            with pytest.raises(LaunchFailed, match="seen"):
+                started.start([name], cpus=None, everywhere=(), guardian=guardian, cluster=Job(PLACE, tmp_path))
+            started.end_sides()
+        files = [Path(file) for _, file in asked]
+        assert [numbers for numbers, _ in asked] == [("0", "-1")] * 3, "neither a port nor a socket that listens"
+        assert len(set(files)) == 3, "each launch has a file of its own"
+        assert {file.parent for file in files} == {started.folder}
+        assert {path.stat().st_mode & 0o777 for path in (started.folder, scratch)} == {0o700}
+
+
 @pytest.mark.long
 def test_a_job_that_does_without_a_node_names_it_and_turns_it_away_when_it_comes_late(tmp_path, monkeypatch):
     file = meeting_file(tmp_path, "job")
-    hello = {"role": "node", "version": __version__, "facts": {}}
+    hello = {"role": "node", "version": __version__, "locks": True, "facts": {}}
     met: list[Meeting] = []
 
     def comes() -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import threading
 from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from patience import PATIENCE_S
 
-from aiperf.launch.nodes.links import Meeting, NotOurs, admit, interface_of, interfaces, join
+from aiperf.errors import UserError
+from aiperf.launch.nodes.links import Meeting, NotOurs, admit, interface_of, interfaces, join, sees_lock
 
 
 def meet(token: str, told: str, hello=None):
@@ -73,11 +77,52 @@ def test_a_node_refuses_a_head_that_does_not_know_the_token():
 
 
 def test_only_its_user_can_read_where_a_job_meets(tmp_path):
-    file = tmp_path / "a" / "job.json"
-    Meeting("n1", ("10.0.0.1",), 4711, "secret").write(file)
-    assert file.stat().st_mode & 0o777 == 0o600
-    assert Meeting.read(file) == Meeting("n1", ("10.0.0.1",), 4711, "secret")
-    assert [path.name for path in file.parent.iterdir()] == ["job.json"]
+    file, meeting = tmp_path / "a" / "job.json", Meeting("n1", ("10.0.0.1",), 4711, "secret")
+    with meeting.written(file):
+        assert file.stat().st_mode & 0o777 == 0o600
+        assert Meeting.read(file) == meeting
+        assert [path.name for path in file.parent.iterdir()] == ["job.json"]
+    assert list(file.parent.iterdir()) == []
+
+
+def test_the_file_of_a_meeting_is_locked_for_others_from_the_moment_they_see_it(tmp_path, monkeypatch):
+    file, replaced = tmp_path / "job.json", Path.replace
+
+    def replace(path: Path, target: Path) -> Path:
+        assert sees_lock(path), "a node that reads the file next finds it locked"
+        return replaced(path, target)
+
+    monkeypatch.setattr(Path, "replace", replace)
+    with Meeting("n1", ("10.0.0.1",), 4711, "secret").written(file):
+        assert sees_lock(file)
+    file.write_text("")
+    assert not sees_lock(file)
+
+
+@pytest.mark.parametrize(
+    ("function", "found", "message"),
+    [
+        ("fcntl.flock", OSError(errno.ENOSYS, "Function not implemented"), "no file locks: Function not implemented"),
+        ("os.fstat", SimpleNamespace(st_mode=0o100644), "ignores permissions: others could read the token"),
+    ],
+)
+def test_a_folder_that_has_no_locks_or_shows_the_token_is_refused_and_keeps_nothing(
+    tmp_path, monkeypatch, function, found, message
+):
+    def called(*_: object) -> object:
+        if isinstance(found, OSError):
+            raise found
+        return found
+
+    monkeypatch.setattr(f"aiperf.launch.nodes.links.{function}", called)
+    with (
+        pytest.raises(UserError, match=message) as caught,
+        Meeting("n1", ("10.0.0.1",), 4711, "secret").written(tmp_path / "job.json"),
+    ):
+        pass
+    monkeypatch.undo()
+    assert "--results" in caught.value.faults[0].hint
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_meeting_that_is_not_there_or_not_whole_is_none(tmp_path):

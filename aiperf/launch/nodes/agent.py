@@ -26,7 +26,17 @@ from aiperf.launch.child import Child, oom_kill_count
 from aiperf.launch.environment import INTERFACE_VARIABLES, SCRATCH_VARIABLE, import_path
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.nodes.head import JOIN_S
-from aiperf.launch.nodes.links import BEAT_S, SILENCE_S, Link, Meeting, interface_of, join, meeting_file, unreached_file
+from aiperf.launch.nodes.links import (
+    BEAT_S,
+    SILENCE_S,
+    Link,
+    Meeting,
+    interface_of,
+    join,
+    meeting_file,
+    sees_lock,
+    unreached_file,
+)
 from aiperf.launch.nodes.place import Place
 from aiperf.launch.scratch import Scratch
 from aiperf.launch.watchdog import PARENT_VARIABLE
@@ -62,8 +72,8 @@ def _find_head(place: Place, results: Path, host: HostFacts, wait_s: float) -> t
         if (meeting := Meeting.read(file) or meeting) is not None:
             for address in meeting.addresses:
                 with suppress(OSError):
-                    facts = {**_facts(host, address), **about}
-                    return join((address, meeting.port), meeting.token, {**hello, "facts": facts}), meeting
+                    said = {**hello, "locks": sees_lock(file), "facts": {**_facts(host, address), **about}}
+                    return join((address, meeting.port), meeting.token, said), meeting
             if time.monotonic() - first.setdefault(meeting.port, time.monotonic()) > _UNREACHED_S:
                 _tell_head(told, place, meeting)
         time.sleep(_LOOK_S)

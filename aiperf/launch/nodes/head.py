@@ -30,6 +30,7 @@ from aiperf.launch.nodes.links import (
     interface_of,
     interfaces,
     meeting_file,
+    no_locks,
     require_space,
     unreached_file,
 )
@@ -173,14 +174,14 @@ class Nodes:
         """Nodes that did not come in time, by the rank of their process; none where all are needed."""
         self._complete = False
         self.address, self.interface = "127.0.0.1", "lo"
-        """Of the head, as the nodes reach it: ranks meet there."""
+        """Of the head, as the nodes reach it: data goes over this interface."""
         self.scratch = Path("/tmp")
         """Folder on the head for what a rank keeps to itself."""
         self._others: list[OtherNode] = []
         self._token = secrets.token_hex(32)
         self._listener: socket.socket | None = None
         self._came = threading.Condition()
-        self._problem = ""
+        self._problem: UserError | None = None
 
     def __len__(self) -> int:
         return len(self.names)
@@ -219,27 +220,21 @@ class Nodes:
         file = meeting_file(self._results, self.place.job)
         self._listener = socket.create_server(("", 0), backlog=256)
         addresses = tuple(address for _, address in interfaces()) or ("127.0.0.1",)
+        meeting = Meeting(self.place.node, addresses, self._listener.getsockname()[1], self._token)
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             require_space(file.parent)
-            Meeting(self.place.node, addresses, self._listener.getsockname()[1], self._token).write(file)
+            with meeting.written(file):
+                threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+                threading.Thread(target=self._beat, args=(self._listener,), daemon=True).start()
+                self._await_all()
         except OSError as error:
-            self._listener.close()
+            self.__exit__()
             what = f"the results folder cannot be written: {error.strerror}."
             raise usage(what, "Nodes find each other there: make it writable.", str(file.parent)) from None
-        except UserError:
-            self._listener.close()
-            raise
-        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
-        threading.Thread(target=self._beat, args=(self._listener,), daemon=True).start()
-        try:
-            self._await_all()
         except BaseException:
             self.__exit__()
             raise
-        finally:
-            with suppress(OSError):
-                file.unlink()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -265,7 +260,7 @@ class Nodes:
                         "--launcher env",
                     )
             if self._problem:
-                raise usage(self._problem, "Install the same version on every node.", "--launcher env")
+                raise self._problem
             self._complete = True
             if len(self._others) < wanted and (self._all_needed or not self._others):
                 raise _missing(self.names, self.place.nodes, self._results, self._wait_s)
@@ -322,7 +317,11 @@ class Nodes:
                 link.close()  # too late: the others have begun
                 return
             if said.get("version") != __version__:
-                self._problem = f"node {node.name} runs aiperf {said.get('version')}, this one {__version__}."
+                what = f"node {node.name} runs aiperf {said.get('version')}, this one {__version__}."
+                self._problem = usage(what, "Install the same version on every node.", "--launcher env")
+            elif not said.get("locks"):
+                what = f"a file that {self.place.node} locks is not locked for node {node.name}."
+                self._problem = no_locks(what, meeting_file(self._results, self.place.job).parent)
             own = link.connection.getsockname()[0]
             if not own.startswith("127."):
                 self.address, self.interface = own, interface_of(own) or "lo"

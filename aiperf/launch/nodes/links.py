@@ -15,12 +15,12 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aiperf.errors import usage
+from aiperf.errors import UserError, usage
 
 FOLDER = ".nodes"
 """Folder below the results through which the nodes of a job meet; all of them must see it."""
@@ -48,16 +48,27 @@ class Meeting:
     port: int
     token: str
 
-    def write(self, path: Path) -> None:
-        """Write it, whole or not at all. Raises OSError."""
+    @contextmanager
+    def written(self, path: Path) -> Iterator[None]:
+        """Have it there, whole and locked, while nodes join. Raises OSError; UserError where the folder cannot keep it
+        from others, or has no locks."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        new = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        lies = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+        descriptor = os.open(lies, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(self.__dict__, file)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
+            try:
+                if os.fstat(descriptor).st_mode & 0o077:
+                    what = "its file system ignores permissions: others could read the token of the job."
+                    raise usage(what, "Choose another folder with --results.", str(path.parent))
+                _lock(descriptor, path.parent)
+                json.dump(self.__dict__, file)
+                file.flush()
+                os.fsync(descriptor)
+                lies = lies.replace(path)
+                yield
+            finally:
+                with suppress(OSError):
+                    lies.unlink()
 
     @classmethod
     def read(cls, path: Path) -> Meeting | None:
@@ -66,6 +77,31 @@ class Meeting:
             said = json.loads(path.read_text(encoding="utf-8"))
             return cls(said["node"], tuple(said["addresses"]), said["port"], said["token"])
         return None
+
+
+def _lock(descriptor: int, folder: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise no_locks(f"its file system has no file locks: {error.strerror}.", folder) from None
+
+
+def no_locks(what: str, folder: Path) -> UserError:
+    """The mistake of a folder whose locks do not keep nodes apart: ranks meet in a file that they lock."""
+    hint = "Choose another folder with --results, or mount it with locks that hold for all nodes (flock)."
+    return usage(what, hint, str(folder))
+
+
+def sees_lock(path: Path) -> bool:
+    """Whether the lock that another node holds on this file holds here."""
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+    return False
 
 
 def require_space(folder: Path) -> None:

@@ -124,7 +124,7 @@ def _boot() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text()
 
 
-def connect(rank: int, ranks: int, *, host: str, group: Any) -> tuple[Connection, list[Connection]]:
+def connect(rank: int, ranks: int, *, group: Any) -> tuple[Connection, list[Connection]]:
     """This worker's end of its connection to the router; on the first rank also the router's ends, by rank. Raises
     ValueError where they have no clock in common."""
     if rank:
@@ -140,7 +140,7 @@ def connect(rank: int, ranks: int, *, host: str, group: Any) -> tuple[Connection
     ends = {0: first}
     if ranks > 1:
         key = secrets.token_bytes(16)
-        with Listener((host, 0), backlog=ranks, authkey=key) as listener:
+        with Listener(("127.0.0.1", 0), backlog=ranks, authkey=key) as listener:
             dist.broadcast_object_list([(listener.address, key, _boot())], src=0, group=group)
             for _ in range(ranks - 1):
                 link = listener.accept()

@@ -102,7 +102,7 @@ class ClusterSide(EngineSide):
         pairs = [(a.rank, b.rank) for a in views for b in views if a is not b and self._hands_over(a, b)]
         again = asked.first_token == "recomputed"
         self.handover = Handover(context.rank, self.shape, context.device, pairs, recomputes=again) if pairs else None
-        link, self._links = connect(context.rank, context.world_size, host=context.store_host, group=group)
+        link, self._links = connect(context.rank, context.world_size, group=group)
         self._inbox = Inbox(link, self.handover, context.device, blocking=asked.kv_receive == "blocking")
         self._inbox.demands = self.demands
         self._inbox.cancel, self._inbox.load = self.engine.cancel, self.engine.tokens_here

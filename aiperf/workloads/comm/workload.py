@@ -53,7 +53,7 @@ class _Groups:
         self._ever = self.made = 0
         self._store: Any = None
         if setup == "each_call":
-            self._store = dist.TCPStore(context.store_host, context.store_port, context.world_size, is_master=False)
+            self._store = context.store()
             return
         context.process_group(backend)
         if groups == "cached":
@@ -280,14 +280,15 @@ def collective(
 
     Over NCCL the facts name the transport, algorithm, protocol and channels that it chose, and settings of variables
     (``env:`` of a side) that it did not follow. ``setup: each_call`` joins the process group before every call and
-    leaves it afterwards; ``groups`` uses a subgroup of all ranks that is made once or before every call. The ops
-    ``one_shot_all_reduce`` (every rank reads all the others) and ``two_shot_all_reduce`` (each reduces a part, then
-    gathers the rest) are PyTorch's kernels over symmetric memory; their step copies the result once more. ``own_cpus``
-    binds each rank to that many of its CPUs before the backend starts its threads (0: all of them); the fact
-    ``backend_thread_cpus`` says how many CPUs the threads started then may use. ``memory: registered`` has the results
-    in a pool of NCCL's allocator that is registered with its communicator; without multicast NCCL makes no use of that
-    in an all-reduce. ``memory: symmetric`` registers the pool as a symmetric window, for which NCCL has kernels that
-    read and write the other GPUs' memory. Bytes: ``size`` for each call; items: calls.
+    leaves it afterwards (over several nodes by a file that they share, not by a port); ``groups`` uses a subgroup of
+    all ranks that is made once or before every call. The ops ``one_shot_all_reduce`` (every rank reads all the others)
+    and ``two_shot_all_reduce`` (each reduces a part, then gathers the rest) are PyTorch's kernels over symmetric
+    memory; their step copies the result once more. ``own_cpus`` binds each rank to that many of its CPUs before the
+    backend starts its threads (0: all of them); the fact ``backend_thread_cpus`` says how many CPUs the threads started
+    then may use. ``memory: registered`` has the results in a pool of NCCL's allocator that is registered with its
+    communicator; without multicast NCCL makes no use of that in an all-reduce. ``memory: symmetric`` registers the pool
+    as a symmetric window, for which NCCL has kernels that read and write the other GPUs' memory. Bytes: ``size`` for
+    each call; items: calls.
     Source: AI Systems Performance Engineering, chapters 4 and 13.
 
     An all-reduce works in place, so a step first copies the input once (local memory, inside the timed region on both
