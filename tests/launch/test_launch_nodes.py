@@ -158,6 +158,15 @@ def test_a_full_folder_is_told_before_nodes_are_waited_for(tmp_path, monkeypatch
     assert "--results" in caught.value.faults[0].hint
 
 
+def test_a_node_does_not_wait_for_a_head_that_refuses_the_full_folder_and_leaves_it_to_say_so(tmp_path, monkeypatch):
+    monkeypatch.setattr("aiperf.launch.nodes.links.LEAST_SPACE", 1 << 62)
+    (tmp_path / ".nodes").mkdir()
+    began = time.monotonic()
+    with pytest.raises(HeadKnows, match="full folder"):
+        follow_head(replace(PLACE, rank=1, node="n2"), tmp_path, read_host(), wait_s=20)
+    assert time.monotonic() - began < 10
+
+
 def test_a_node_that_joins_says_of_which_class_it_is(tmp_path):
     host = read_host()
     thread = threading.Thread(target=follow_head, args=(replace(PLACE, rank=1, node="n2"), tmp_path, host))

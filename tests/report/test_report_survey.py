@@ -53,9 +53,17 @@ def test_slow_ones_come_first_and_a_node_is_drained_but_not_a_link():
     out = printed(found)
     assert out.index("n3") < out.index("n1   ")
     drain = 'scontrol update nodename=n3 state=drain reason="aiperf survey: gemm +10.0 %"'
-    assert drain in " ".join(out.split())
-    assert out.count("scontrol") == 1
+    assert [line.strip() for line in out.splitlines() if "scontrol" in line] == [drain]
     assert "scontrol" not in printed(found, on_slurm=False)
+
+
+def test_the_command_that_drains_a_node_is_one_line_to_copy_however_narrow_the_terminal_is(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    metrics = ("all_reduce", "copy", "disk", "gemm", "gpu0_gemm", "gpu1_gemm")
+    out = printed([judged(metric, (2,), "slow", 0.1) for metric in metrics])
+    (drain,) = [line for line in out.splitlines() if "scontrol" in line]
+    assert drain.endswith('gpu0_gemm +10.0 %, gpu1_gemm +10.0 %"')
+    assert len(drain) > 100
 
 
 def test_a_node_without_readings_has_no_numbers():

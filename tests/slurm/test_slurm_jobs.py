@@ -9,6 +9,8 @@ import json
 import re
 import subprocess
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 from tests.slurm.runs import Run, measuring, until
 
@@ -89,6 +91,29 @@ def test_a_detached_job_is_collected_with_the_command_that_it_printed(cluster, t
         [*AIPERF, *printed.split(), "-q"], env=cluster.env, cwd=tmp_path, capture_output=True, text=True, timeout=30
     )
     assert (again.returncode, again.stdout) == (0, collected.stdout), "what is over can be collected again"
+
+
+def test_the_gpus_of_each_node_are_asked_for_as_they_were_typed_and_both_nodes_get_them(cluster, tmp_path):
+    run = Run(cluster, tmp_path, pairs=20)
+    code, out, err = run.job("--detach", "--gpus-per-node", "2")
+    assert code == 0, err
+    (number,) = re.findall(r"^job (\d+) submitted", out)
+
+    def has_gpus(pid: int) -> bool:
+        with suppress(OSError):
+            return b"\0SLURM_GPUS_ON_NODE=2\0" in Path(f"/proc/{pid}/environ").read_bytes()
+        return False
+
+    try:
+        job = cluster.asks("scontrol", "show", "job", number)
+        assert re.search(r"\bTresPerNode=gres[:/]gpu:2\b", job), job  # the character differs by version
+        until(lambda: all(any(map(has_gpus, run.workers(node))) for node in ("n1", "n2")), 30)
+    finally:
+        cluster.asks("scancel", number)
+    code, _, err = run.job("--gpus-per-node", "3")
+    assert code == 2
+    assert "sbatch rejected the job: " in err
+    both_idle(cluster)
 
 
 def test_two_commands_are_compared_as_a_job_of_one_node(cluster, tmp_path):

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from aiperf import __version__
-from aiperf.errors import AiperfError, usage
+from aiperf.errors import AiperfError, UserError, usage
 from aiperf.host.facts import HostFacts
 from aiperf.host.fingerprint import fingerprint
 from aiperf.launch import orphans
@@ -34,6 +34,7 @@ from aiperf.launch.nodes.links import (
     interface_of,
     join,
     meeting_file,
+    require_space,
     sees_lock,
     unreached_file,
 )
@@ -47,7 +48,7 @@ _UNREACHED_S = 10.0
 
 
 class HeadKnows(AiperfError):
-    """This node cannot reach the head, which has read that and says it."""
+    """This node has no head to follow, and the head says why."""
 
 
 def follow_head(place: Place, results: Path, host: HostFacts, *, wait_s: float = JOIN_S) -> bool:
@@ -76,6 +77,11 @@ def _find_head(place: Place, results: Path, host: HostFacts, wait_s: float) -> t
                     return join((address, meeting.port), meeting.token, said), meeting
             if time.monotonic() - first.setdefault(meeting.port, time.monotonic()) > _UNREACHED_S:
                 _tell_head(told, place, meeting)
+        elif file.parent.is_dir():
+            try:
+                require_space(file.parent)
+            except UserError:
+                raise HeadKnows("the head refuses a full folder, and says it") from None
         time.sleep(_LOOK_S)
     if meeting is None:
         what = f"node {place.node} did not find the head within {wait_s:g} s."

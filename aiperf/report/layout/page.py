@@ -27,6 +27,8 @@ class Sentences:
     mark: Literal["", "- ", "**", "## ", "### "] = ""
     """How Markdown writes them: as lines, items of a list, bold, or headings."""
     dialect: Dialect = "both"
+    whole: bool = False
+    """Whether each stays on one line, however long: a command to copy."""
 
 
 Block = Table[Any] | Sentences | Callable[[int], Sequence[Line]]
@@ -57,6 +59,8 @@ def _block_lines(block: Block, width: int, *, narrow: bool) -> Sequence[Line]:
         return []
     if isinstance(block, Table):
         return table_lines(block, width=width, narrow=narrow)
+    if block.whole:
+        return [Line(f"{block.lead}{clean(text)}", block.style) for text in block.texts]
     return sentence_lines(block.texts, width, lead=block.lead, indent=block.indent, style=block.style)
 
 

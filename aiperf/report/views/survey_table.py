@@ -190,7 +190,7 @@ def survey_view(
     ]
     square: list[Block] = [pair_table(pairs, names)] if pairs and 2 < len(names) <= _WIDEST else []
     parts: list[Block] = [
-        Sentences(drains if on_slurm else [], lead=" "),
+        Sentences(drains if on_slurm else [], lead=" ", whole=True),
         *square,
         Sentences(about, lead=" ", style="dim"),
     ]
