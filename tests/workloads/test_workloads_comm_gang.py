@@ -346,3 +346,22 @@ def test_registered_memory_comes_from_the_backends_pool_and_is_given_back_before
     pool = "pool of the backend"
     how = (("symm", True),) if symmetric else ()
     assert events == [("open", pool), ("closed", pool), ("register", pool, *how), "idle", ("deregister", pool)]
+
+
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_ranks_that_sit_out_different_rounds_name_the_same_groups_of_nccl_and_use_their_own(monkeypatch, rank):
+    made, used = [], []
+
+    def new_group(ranks, *, backend, **more):
+        assert (backend, more) == ("nccl", {}), "torch would name the group by how many this rank is in"
+        made.append(ranks)
+        return tuple(ranks)
+
+    monkeypatch.setattr("torch.distributed.new_group", new_group)
+    monkeypatch.setattr("torch.distributed.all_reduce", lambda out, group: used.append(group))
+    rounds = [[[0, 1]], [[1, 2]], [[0, 2]], [[0, 1, 2]]]
+    for batches in rounds:
+        for reduce in comm._nccl_batches(Context(rank=rank, world_size=3), batches):
+            reduce(None)
+    assert made == [batch for batches in rounds for batch in batches]
+    assert used == [tuple(batch) for batches in rounds for batch in batches if rank in batch]

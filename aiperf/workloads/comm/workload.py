@@ -246,8 +246,8 @@ def batches(
 
 
 def _gloo_batches(context: Context, batches: list[list[int]]) -> list[Callable[[Any], object]]:
-    """The all-reduce of this rank's batch, which its own ranks alone make: ``new_group`` has all ranks wait for each
-    other once for every batch, which takes the longer the more nodes there are."""
+    """The all-reduce of this rank's batch, which its own ranks alone make: with TORCH_DIST_INIT_BARRIER=1,
+    ``new_group`` has all ranks wait for each other once for every batch."""
     made = next(_MADE)
     own = [batch for batch in batches if context.rank in batch]
     if not own:
@@ -258,7 +258,9 @@ def _gloo_batches(context: Context, batches: list[list[int]]) -> list[Callable[[
 
 
 def _nccl_batches(context: Context, batches: list[list[int]]) -> list[Callable[[Any], object]]:
-    # Every rank takes part in the making of every group.
+    # Every rank names every group, which waits for nobody: torch returns at once in a rank outside of it, and NCCL
+    # connects the others at their first all-reduce. use_local_synchronization would name a group by how many of them a
+    # rank is in, so that ranks that sat out different rounds would wait for each other for ever.
     groups = [dist.new_group(batch, backend="nccl") for batch in batches]
     own = [group for group, batch in zip(groups, batches, strict=True) if context.rank in batch]
     return [partial(dist.all_reduce, group=group) for group in own]
