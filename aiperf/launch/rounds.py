@@ -211,8 +211,8 @@ def play_rounds(
                     replies = _audit(gangs[side], side, audit, lead, settings)
                     after_audit(gangs[side], side, replies)
                 played.samples += [
-                    Sample(side, index, -1, audit.iterations, wall, device, audit=True)
-                    for wall, device in _slowest(replies)
+                    Sample(side, index, -1, audit.iterations, wall, device, audit=True, rank=rank)
+                    for wall, device, rank in _slowest(replies)
                 ]
                 done[side] += lead + audit.iterations
     for side in order if probed is not None and len(audits) > 1 else ():
@@ -290,7 +290,8 @@ def _turn(
     hidden = lasted - max(sending, accounted + there) - here
     played.turns.setdefault(side, []).append(WitnessedTurn(lasted, hidden, sending + there + here))
     played.samples += [
-        Sample(side, index, i, turn.iterations, wall, device) for i, (wall, device) in enumerate(_slowest(replies))
+        Sample(side, index, i, turn.iterations, wall, device, rank=rank)
+        for i, (wall, device, rank) in enumerate(_slowest(replies))
     ]
     if wall_too:
         block = max(reply.wall_block or 0.0 for reply in replies)
@@ -372,13 +373,15 @@ def _wide(gang: Gang, side: str, seed: int, settings: Settings) -> list[WideRepl
     return gang.command(request, limit=settings.limits.check)
 
 
-def _slowest(replies: Sequence[TurnReply | AuditReply]) -> Iterator[tuple[float, float | None]]:
-    """Wall and device time, sample by sample, of the slowest rank; of the samples that every rank has."""
+def _slowest(replies: Sequence[TurnReply | AuditReply]) -> Iterator[tuple[float, float | None, int | None]]:
+    """Wall and device time, sample by sample, of the slowest rank, and which that is; of the samples that all have."""
     for walls, devices in zip(
         zip(*(r.wall for r in replies), strict=False), zip(*(r.device for r in replies), strict=False), strict=True
     ):
         timed = [seconds for seconds in devices if seconds is not None]
-        yield max(walls), max(timed) if len(timed) == len(devices) else None
+        on_device = len(timed) == len(devices)
+        slowest = max(range(len(walls)), key=(timed if on_device else walls).__getitem__)
+        yield max(walls), max(timed) if on_device else None, slowest if len(walls) > 1 else None
 
 
 def _rank_times(replies: Sequence[TurnReply]) -> list[tuple[float, ...]]:

@@ -76,7 +76,7 @@ def run_plan(
     health = open_health(host_check if plan.cases else HostCheck.off, host, data=scratch_area())
     found = health.recorded
     run = new_record(plan, host=host, settings=settings, invocation=invocation, found=found, host_check=host_check)
-    run = replace(run, nodes=_used(plan, cluster))
+    run = replace(run, nodes=_used(plan, cluster), node=cluster.place.node if cluster else "")
     writer, run = reopen(earlier, run) if earlier else begin_run(run, settings)
     saved = SavedCases(writer, progress)
     status: Status = "interrupted"

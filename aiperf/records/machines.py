@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from aiperf.records.asked import Side
 from aiperf.records.stored import RunRecord
 
 
@@ -64,6 +65,21 @@ def machines(run: RunRecord, nodes: int | None = None) -> tuple[Machine, ...]:
     """The hosts of a run by rank, this one first; only those of a case over so many ``nodes``."""
     others = run.nodes if nodes is None else run.nodes[: nodes - 1]
     return (Machine(str(run.host.get("hostname") or ""), run.host_id, run.host), *map(_other, others))
+
+
+def places(run: RunRecord, side: Side) -> dict[int | None, tuple[str, str]]:
+    """Rank of a side -> the node that it ran on and its host's name; None -> those of a reading that names no rank.
+
+    Empty where that is not known: a later session was measured on other machines, or a node was not recorded.
+    """
+    found = machines(run, side.nodes)
+    if run.also_on or not run.known or len(found) < side.nodes or not found[0].name:
+        return {}
+    names = [(one.name, str(one.host.get("hostname") or one.name)) for one in found]
+    names[0] = (run.node or names[0][0], names[0][1])
+    each = max(1, side.ranks // max(1, side.nodes))
+    by_rank: dict[int | None, tuple[str, str]] = {rank: names[rank // each] for rank in range(side.ranks)}
+    return by_rank if side.nodes > 1 else {**by_rank, None: names[0]}
 
 
 def later_machines(run: RunRecord) -> tuple[Machine, ...]:

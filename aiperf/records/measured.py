@@ -65,6 +65,8 @@ class Sample:
     """An audited iteration: inputs redrawn and outputs poisoned before; never part of the statistics."""
     latencies: tuple[Latencies, ...] = ()
     """Of the turn of which this is the last sample, as the side's workload reports them: by series and rank."""
+    rank: int | None = None
+    """Gangs: the slowest rank, whose time this is. None for a single rank, and in records of before it was kept."""
 
 
 @dataclass(frozen=True)

@@ -121,6 +121,8 @@ class RunRecord:
     """Folder that the command was typed in; empty in records of before it was kept."""
     nodes: tuple[dict[str, Any], ...] = ()
     """The nodes beside this host that ranks were spread over, by rank: name, interface, address, class, and host."""
+    node: str = ""
+    """What the launcher calls the node of this host; empty without several nodes."""
     also_on: tuple[dict[str, Any], ...] = ()
     """Further machines, of the classes of these, on which a later session or another part of the run was measured."""
     schema_version: int = SCHEMA_VERSION

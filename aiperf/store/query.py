@@ -22,7 +22,7 @@ from aiperf.host import proc
 from aiperf.store.query_load import Loaded, SampleFile, load, without_unreadable
 from aiperf.store.query_sql import DESCRIBED, mentioned, only_select, sql_fault, would_fail_again
 from aiperf.store.read import Damaged
-from aiperf.store.samples import latency_columns
+from aiperf.store.samples import optional_columns
 from aiperf.store.tables.columns import DataTable
 from aiperf.store.tables.measured import SAMPLES
 
@@ -158,12 +158,22 @@ def _fill_samples(connection: Any, samples: Sequence[SampleFile]) -> None:
         [list(s.void) for s in samples],
     ]
     _insert(connection, "stored.files", ("VARCHAR", "VARCHAR", "VARCHAR", "BIGINT", "BIGINT[]"), files)
+    connection.execute(
+        "CREATE TABLE stored.places (filename VARCHAR, side VARCHAR, rank BIGINT, node VARCHAR, host VARCHAR)"
+    )
+    named = [(str(s.path), *place) for s in samples for place in s.places]
+    _insert(
+        connection,
+        "stored.places",
+        ("VARCHAR", "VARCHAR", "BIGINT", "VARCHAR", "VARCHAR"),
+        list(map(list, zip(*named, strict=True))) if named else [[]] * 5,
+    )
     alike: dict[tuple[str, ...], list[SampleFile]] = {}
     for sample in samples:
-        alike.setdefault(latency_columns(sample.path), []).append(sample)
-    lists = {c.name: f"NULL::{c.sql_type}" for c in SAMPLES.columns if c.sql_type.endswith("[]")}
-    parts = [_read(found, {name: lists[name] for name in lists.keys() - set(has)}) for has, found in alike.items()]
-    connection.execute(f"CREATE VIEW samples AS {' UNION ALL '.join(parts or [_read([], lists)])}")
+        alike.setdefault(optional_columns(sample.path), []).append(sample)
+    some = {c.name: f"NULL::{c.sql_type}" for c in SAMPLES.columns if c.sql_type.endswith("[]") or c.name == "rank"}
+    parts = [_read(found, {name: some[name] for name in some.keys() - set(has)}) for has, found in alike.items()]
+    connection.execute(f"CREATE VIEW samples AS {' UNION ALL '.join(parts or [_read([], some)])}")
 
 
 def _read(samples: Sequence[SampleFile], made: Mapping[str, str]) -> str:
@@ -172,12 +182,13 @@ def _read(samples: Sequence[SampleFile], made: Mapping[str, str]) -> str:
         return ""
     made = {
         "run": "f.run", "scenario": "f.scenario", "void": "list_contains(f.void, s.slot)",
-        "pair_started": "nullif(s.started, 0)", **made,
+        "pair_started": "nullif(s.started, 0)", "node": "p.node", "host": "p.host", **made,
     }  # fmt: skip
     shown = ", ".join(f"{made.get(c.name, f's.{_quoted(c.name)}')} AS {_quoted(c.name)}" for c in SAMPLES.columns)
     return (
         f"SELECT {shown} FROM read_parquet({_paths(samples)}, filename = true, hive_partitioning = false) AS s "
-        "JOIN stored.files AS f USING (filename) WHERE s.slot < f.pairs"
+        "JOIN stored.files AS f USING (filename) LEFT JOIN stored.places AS p ON p.filename = s.filename AND "
+        f"p.side = s.side AND p.rank IS NOT DISTINCT FROM {made.get('rank', 's.rank')} WHERE s.slot < f.pairs"
     )
 
 

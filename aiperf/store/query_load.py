@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.records import RunRecord
+from aiperf.records.machines import places
 from aiperf.store.history import ScannedRun, scan
 from aiperf.store.light import Light, decode_light
 from aiperf.store.profiles import read_profiles
@@ -35,6 +36,8 @@ class SampleFile:
     """Pairs that the record knows; the file of a case that is measured further may hold more already."""
     void: tuple[int, ...]
     """Slots that do not count."""
+    places: tuple[tuple[str, int | None, str, str], ...] = ()
+    """(side, rank, node, host), as far as they are known; rank None: of readings that name none."""
 
 
 @dataclass(frozen=True)
@@ -106,5 +109,8 @@ def _sample_files(run: ScannedRun[Light]) -> tuple[list[SampleFile], list[Damage
         if reason := looks_whole(file):
             damaged.append(Damaged(file, reason))
         else:
-            found.append(SampleFile(file, run.folder.name, light.record.case.scenario, light.pairs, light.void))
+            case = light.record.case
+            known = [(side.name, *one) for side in case.sides for one in places(run.record, side).items()]
+            where = tuple((side, rank, *names) for side, rank, names in known)
+            found.append(SampleFile(file, run.folder.name, case.scenario, light.pairs, light.void, where))
     return found, damaged

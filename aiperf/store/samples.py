@@ -41,10 +41,12 @@ _TYPES = {
 """Column -> type. slot: place of the pair in the record, unique even where a void pair's index is used again;
 position: place of the side in the pair's order; started: of the pair, seconds since the epoch."""
 _HELD: dict[str, set[type]] = {"VARCHAR": {str}, "BIGINT": {int}, "DOUBLE": {float}, "BOOLEAN": {bool}}
-_OPTIONAL = {"device_s", "user_s", "system_s", "peak_bytes"}
+_OPTIONAL = {"device_s", "user_s", "system_s", "peak_bytes", "rank"}
 _SECONDS = {"latencies_s": "DOUBLE[]"}
 _NAMED = {**_SECONDS, "latency_series": "VARCHAR[]", "latency_ranks": "BIGINT[]"}
 """Columns of lists, an item each unit of work, in files where a sample has any; series and ranks since they exist."""
+_RANK = {"rank": "BIGINT"}
+"""The column of the slowest rank, in files where a sample names it."""
 
 
 def strip_samples(record: CaseRecord) -> CaseRecord:
@@ -65,13 +67,17 @@ def encode_samples(record: CaseRecord) -> bytes:
             columns["started"].append(pair.started)
             for name in _SAMPLE:
                 columns[name].append(getattr(sample, name))
-    units = [sample.latencies for pair in record.pairs for sample in pair.samples]
+    types, samples = dict(_TYPES), [sample for pair in record.pairs for sample in pair.samples]
+    if any(sample.rank is not None for sample in samples):
+        types |= _RANK
+        columns["rank"] = [sample.rank for sample in samples]
+    units = [sample.latencies for sample in samples]
     if not any(units):
-        return encode_columns(_TYPES, columns)
+        return encode_columns(types, columns)
     columns["latencies_s"] = [[s for part in parts for s in part.seconds] for parts in units]
     columns["latency_series"] = [[part.series for part in parts for _ in part.seconds] for parts in units]
     columns["latency_ranks"] = [[part.rank for part in parts for _ in part.seconds] for parts in units]
-    return encode_columns(_TYPES | _NAMED, columns)
+    return encode_columns(types | _NAMED, columns)
 
 
 def join_samples(pairs: Sequence[Pair], data: bytes, *, case: str) -> tuple[Pair, ...]:
@@ -92,6 +98,7 @@ def join_samples(pairs: Sequence[Pair], data: bytes, *, case: str) -> tuple[Pair
     if others := set(map(itemgetter(place["case"]), rows)) - {case}:
         raise CorruptRecord(f"holds samples of another case, {others.pop()}")
     of_sample, lists = itemgetter(*map(place.__getitem__, _SAMPLE)), [place[name] for name in _NAMED if name in place]
+    ranks = place.get("rank")
     samples: list[list[Sample]] = [[] for _ in pairs]
     for (slot, index), of_pair in groupby(rows, itemgetter(place["slot"], place["pair"])):
         if type(slot) is not int or slot < 0:
@@ -100,8 +107,9 @@ def join_samples(pairs: Sequence[Pair], data: bytes, *, case: str) -> tuple[Pair
             continue
         if pairs[slot].index != index:
             raise CorruptRecord(f"holds samples of pair {index} where the record has pair {pairs[slot].index}")
-        if lists:
-            whole = ((*of_sample(row), _latencies(*(row[column] for column in lists))) for row in of_pair)
+        if lists or ranks is not None:
+            rows_of = ((row, _latencies(*(row[column] for column in lists)) if lists else ()) for row in of_pair)
+            whole = ((*of_sample(row), units, None if ranks is None else row[ranks]) for row, units in rows_of)
             samples[slot] += starmap(Sample, whole)
         else:
             samples[slot] += starmap(Sample, map(of_sample, of_pair))
@@ -111,26 +119,26 @@ def join_samples(pairs: Sequence[Pair], data: bytes, *, case: str) -> tuple[Pair
 def _hold_types(rows: Sequence[Sequence[Any]], place: Mapping[str, int]) -> None:
     """Raises CorruptRecord for a column of other values than are written: other types, none where there must be one,
     endless times. A wall time that was never read is NaN."""
-    for name in ("case", *_SAMPLE):
+    for name in ("case", *_SAMPLE, *(_RANK.keys() & place.keys())):
         met = set(map(type, map(itemgetter(place[name]), rows)))
-        if other := met - _HELD[_TYPES[name]] - ({NoneType} if name in _OPTIONAL else set()):
+        if other := met - _HELD[(_TYPES | _RANK)[name]] - ({NoneType} if name in _OPTIONAL else set()):
             raise CorruptRecord(_no_samples(f"its column {name} holds {min(each.__name__ for each in other)}"))
     if any(map(isinf, map(itemgetter(place["wall_s"]), rows))):
         raise CorruptRecord(_no_samples("its column wall_s holds an endless time"))
 
 
-def latency_columns(path: Path) -> tuple[str, ...]:
-    """The columns of a file that hold latencies; none also where that cannot be read. Reads the end of it."""
+def optional_columns(path: Path) -> tuple[str, ...]:
+    """The columns of a file that not every one has; none also where that cannot be read. Reads the end of it."""
     try:
         with path.open("rb") as file:
-            return _lists(file)
+            return _further(file)
     except (OSError, NotParquet):
         return ()
 
 
-def _lists(file: BinaryIO) -> tuple[str, ...]:
+def _further(file: BinaryIO) -> tuple[str, ...]:
     found = column_types(file)
-    return tuple(name for name in _NAMED if name in found)
+    return tuple(name for name in _RANK | _NAMED if name in found)
 
 
 def _latencies(seconds: Sequence[float], *named: Sequence[Any]) -> tuple[Latencies, ...]:
@@ -167,7 +175,8 @@ def why_unreadable(path: Path) -> str:
         return f"cannot be read ({error.strerror})"
     except NotParquet as error:
         return _no_samples(error)
-    if list(found.items()) not in [list((_TYPES | lists).items()) for lists in ({}, _SECONDS, _NAMED)]:
+    known = [_TYPES | rank | lists for rank in ({}, _RANK) for lists in ({}, _SECONDS, _NAMED)]
+    if list(found.items()) not in [list(types.items()) for types in known]:
         return "holds other columns than samples have"
     return ""
 

@@ -373,6 +373,8 @@ def test_a_gang_is_as_slow_as_its_slowest_rank_and_its_skew_is_told() -> None:
     played, _ = play(ranks=3, audits=0)
     assert [s.wall_s for s in played.samples[:3]] == [5.0, 10.0, 15.0]
     assert played.skews["after"][:3] == [pytest.approx(5 / 3)] * 3
+    assert {s.rank for s in play(ranks=3, audits=2)[0].samples} == {2}
+    assert {s.rank for s in play(audits=2)[0].samples} == {None}
     assert play(audits=0)[0].skews == {"after": [], "before": []}
 
 

@@ -30,6 +30,12 @@ def test_a_job_measures_over_two_nodes_and_brings_its_table_home(cluster, tmp_pa
     assert all(side["node_skew"].keys() == {"n1", "n2"} for pair in case["pairs"] for side in pair["runs"])
     assert "calls=1" in out
     assert "running on n[1-2]" in err
+    question = "SELECT DISTINCT rank, node, host FROM samples ORDER BY rank"
+    argv = [sys.executable, "-m", "aiperf", "query", question, "--results", str(tmp_path), "--json"]
+    found = json.loads(subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout)
+    places = {0: "n1", 1: "n2"}
+    assert found
+    assert all((row["node"], row["host"]) == (places[row["rank"]], os.uname().nodename) for row in found), found
 
 
 def test_inside_an_allocation_the_same_command_uses_its_nodes(cluster, tmp_path):

@@ -31,6 +31,7 @@ SAMPLES = st.builds(
     system_s=st.none() | FINITE,
     peak_bytes=st.none() | WHOLE,
     audit=st.booleans(),
+    rank=st.none() | WHOLE,
 )
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from aiperf.records import Pair, RunRecord
+from aiperf.records.machines import places
 from aiperf.records.profiled import Profile
 from aiperf.store.codec import to_plain
 from aiperf.store.light import Light
@@ -101,6 +102,24 @@ def column(name: str, kind: Kind, meaning: str, read: Read | str = "", *, unit: 
     """Declare a column. ``read`` is a function of the row or a path from it; by default its item's field ``name``."""
     getter = attrgetter(read or f"item.{name}") if isinstance(read, str) else read
     return DataColumn(name, kind, meaning, getter, unit)
+
+
+def place_columns(side: Read, rank: Read) -> tuple[DataColumn, DataColumn]:
+    """The columns of where a rank ran, which ``rank`` reads, of the side whose name ``side`` reads."""
+
+    def part(place: int) -> Read:
+        def read(row: DataRow) -> str | None:
+            sides = row.case.record.case.sides if row.case is not None else ()
+            own = next((one for one in sides if one.name == side(row)), None)
+            found = places(row.run.record, own).get(rank(row)) if own is not None else None
+            return found[place] if found is not None else None
+
+        return read
+
+    return (
+        column("node", "text", "node of that rank; of a side on one node also without a rank", part(0)),
+        column("host", "text", "name of that node's host", part(1)),
+    )
 
 
 def sql_value(kind: Kind, value: Any) -> Any:

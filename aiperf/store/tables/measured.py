@@ -14,8 +14,9 @@ from typing import Any
 from aiperf.analysis.notes import note_sentences
 from aiperf.analysis.rows import ComparisonRow, comparison_row
 from aiperf.records import CaseRecord, Pair, Summary
+from aiperf.records.machines import machines
 from aiperf.store.light import Light
-from aiperf.store.tables.columns import DataColumn, DataRow, DataTable, Kind, Read, RunSource, column
+from aiperf.store.tables.columns import DataColumn, DataRow, DataTable, Kind, Read, RunSource, column, place_columns
 
 _ALL_READINGS = "all readings"
 
@@ -220,6 +221,8 @@ RUNS = DataTable(
                lambda row: shlex.join(row.run.record.argv) if row.run.record.known else None),
         column("hostname", "text", "name of the host", lambda row: row.run.record.host.get("hostname")),
         HOST,
+        column("nodes", "texts", "names of the hosts that its ranks were spread over, the head's first",
+               lambda row: [one.name for one in machines(row.run.record)] if row.run.record.known else None),
         column("gpus", "texts", "names of the GPUs",
                lambda row: [str(gpu.get("name", "")) for gpu in row.run.record.host.get("gpus") or ()
                             if isinstance(gpu, dict)] if row.run.record.known else None),
@@ -307,6 +310,8 @@ SAMPLES = DataTable(
         column("system_s", "number", "system CPU time", unit="s"),
         column("peak_bytes", "whole", "peak memory", unit="B"),
         column("audit", "flag", "an audited iteration: never part of the statistics"),
+        column("rank", "whole", "the slowest rank of a gang, whose times these are"),
+        *place_columns(attrgetter("item.side"), attrgetter("item.rank")),
         column("latencies_s", "numbers", "time of each unit of work that ended in the turn this sample ends",
                lambda row: [s for part in row.item.latencies for s in part.seconds], unit="s"),
         column("latency_series", "names", "what each of these units is: latency, ttft, inter_token, ...",
@@ -329,6 +334,7 @@ LATENCIES = DataTable(
         column("audit", "flag", "an audited iteration: never part of the statistics", _of_latency("audit")),
         column("series", "text", "what was timed: latency, ttft, inter_token, ...", lambda row: row.item[3].series),
         column("rank", "whole", "rank that reported it", lambda row: row.item[3].rank),
+        *place_columns(_of_latency("side"), lambda row: row.item[3].rank),
         column("unit", "whole", "place of the unit of work within its series, turn and rank", _part(1)),
         column("latency_s", "number", "time of the unit of work", _part(2), unit="s"),
     ),
