@@ -90,7 +90,7 @@ def later_machines(run: RunRecord) -> tuple[Machine, ...]:
 def with_machines_of(run: RunRecord, other: RunRecord) -> RunRecord:
     """``run``, naming the machines of ``other`` too: a later session of it, or another part."""
     nodes = (*run.nodes, *other.nodes[len(run.nodes) :])
-    named = replace(run, nodes=nodes)
+    named = replace(run, nodes=nodes, node=run.node or other.node)
     head: dict[str, Any] = {"node": str(other.host.get("hostname") or ""), "host_id": other.host_id, "host": other.host}
     also = list(named.also_on)
     for entry in (head, *other.nodes, *other.also_on):

@@ -43,7 +43,10 @@ def run(tmp_path, monkeypatch):
             progress=told,
             invocation=Invocation("run", ("aiperf", "run")),
             host_check=host_check,
-            opening=Opening(open_run(results=tmp_path) if resume else None, SimpleNamespace(facts=nodes)),
+            opening=Opening(
+                open_run(results=tmp_path) if resume else None,
+                SimpleNamespace(facts=nodes, place=SimpleNamespace(node="n0")),
+            ),
         )
         stored = open_run(results=tmp_path)
         by_id = {r.case.id: r for r in stored.read_cases()[0]}
@@ -272,3 +275,4 @@ def test_a_run_names_only_the_nodes_that_its_cases_use_and_later_those_that_join
     assert "2 of 4 nodes are used: no case is spread over more" in first.told.notes
     both = run([pair(ratio=1.5)], over_nodes("a", 2), over_nodes("b", 3), nodes=nodes, resume=True).stored.record
     assert ([each["node"] for each in both.nodes], both.also_on) == (["m1", "m2"], ())
+    assert (first.stored.record.node, both.node) == ("n0", "n0")
