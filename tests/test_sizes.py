@@ -49,6 +49,7 @@ LONG_FUNCTIONS: dict[str, str] = {
     "workloads/data/workload.py loader": KEYS,
     "workloads/serve/workload.py load": KEYS,
     "workloads/linalg/workload.py matmul": KEYS,
+    "workloads/llm/drafted.py drafted": KEYS,
     "workloads/llm/workload.py generate": KEYS,
     "workloads/memory/allocation.py alloc": KEYS,
     "workloads/model/workload.py step": KEYS,

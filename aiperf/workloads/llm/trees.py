@@ -31,8 +31,8 @@ class ProposeTree(Protocol):
     def __call__(self, context: Sequence[int], left: int) -> tuple[list[int], Parents]:
         """Tokens of a tree, and whom each follows; ``left``: how many on one branch can still be accepted."""
 
-    def saw(self, state: Any) -> None:
-        """The hidden state [width] in which the verifying pass left the newest token's place."""
+    def saw(self, tokens: Sequence[int], path: Sequence[int], states: Any) -> None:
+        """The newest token and its tree as they were verified, the rows that stay, and hidden states [rows, width]."""
 
     def restart(self, prompt: Any) -> None:
         """Back to the prompt [1, tokens]."""
@@ -59,13 +59,14 @@ def binary(depth: int) -> Parents:
     return (0, *((row - 1) // 2 for row in range(1, 2 ** (depth + 1) - 1)))
 
 
-@functools.cache
+@functools.lru_cache(maxsize=64)
 def branches(parents: Parents, device: Any) -> tuple[Any, Any]:
     """Which rows of a tree each sees [rows, rows], and how far behind the newest token each is."""
-    sees = torch.eye(len(parents), dtype=torch.bool)
+    sees = [[True] + [False] * (len(parents) - 1)]
     for row, parent in enumerate(parents[1:], start=1):
-        sees[row] |= sees[parent]
-    return sees.to(device), (sees.sum(dim=1) - 1).to(device)
+        sees.append([seen or column == row for column, seen in enumerate(sees[parent])])
+    both = torch.tensor(sees, device=device)
+    return both, both.sum(dim=1) - 1
 
 
 class TreeDraft:
@@ -96,7 +97,7 @@ class TreeDraft:
         self._held = known + first[:-1] if found else known[:same]
         return (first + second)[:nodes], comb(nodes)
 
-    def saw(self, state: Any) -> None:
+    def saw(self, tokens: Sequence[int], path: Sequence[int], states: Any) -> None:
         """It computes states of its own."""
 
     def restart(self, prompt: Any) -> None:
@@ -133,11 +134,12 @@ def speculate(
     propose.begin()
     while (missing := count - (len(known) - start)) > 0:
         proposed, parents = propose(known, missing - 1)
-        states = _pass(model, [known[-1], *proposed], parents, cache)
+        rows = [known[-1], *proposed]
+        states = _pass(model, rows, parents, cache)
         chosen, margin = choose(model.logits(states))
         answers = chosen.tolist()
-        path = _accepted([known[-1], *proposed], parents, answers)
-        propose.saw(states[path[-1]])
+        path = _accepted(rows, parents, answers)
+        propose.saw(rows, path, states)
         known += [answers[row] for row in path]
         margins.append(margin[path])
         for place, row in enumerate(path):

@@ -1,4 +1,5 @@
 """llm.generate: one random-weight decoder produces tokens for a fixed set of prompts, all there from the start.
+llm.drafted, of a target and drafts that are trained, is drafted.py's.
 
 What must not live here: the model (workloads/decoder), steps (sides.py), arrivals, timing.
 """
@@ -12,10 +13,13 @@ from aiperf.workloads.contract import Context, SkipSide, Workload
 from aiperf.workloads.decoder.model import PRESETS
 from aiperf.workloads.llm.agreement import disagreement, rounded_disagreement, same_tokens, same_when_rounded
 from aiperf.workloads.llm.charge import work_of
+from aiperf.workloads.llm.drafted import drafted
 from aiperf.workloads.llm.group import FIXED
 from aiperf.workloads.llm.seen import as_seen
 from aiperf.workloads.llm.sides import Generation
 from aiperf.workloads.shared.triton_gemm import need_triton
+
+__all__ = ["drafted", "generate"]
 
 METRICS = {"generate": {"kv_bytes": ("B", "lower")}}
 
