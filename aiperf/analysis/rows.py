@@ -12,6 +12,7 @@ from typing import Any
 
 from aiperf.analysis.limits import binding
 from aiperf.analysis.metrics import DEFAULT_METRIC
+from aiperf.analysis.verdict import deciding_pairs
 from aiperf.records import Better, CaseRecord, Limit, Result
 
 TIME_UNITS = ("s",)
@@ -112,7 +113,7 @@ def row_fields(record: CaseRecord, result: Result) -> dict[str, Any]:
     """Every field of ``comparison_row``, for a row that holds more."""
     found, verdict, word = result.comparison, result.verdict, record.outcome(result)
     judged = word == verdict.word
-    copied = ("metric", "unit", "better", "ratio", "low", "high", "alpha", "sd", "pairs", "pairs_needed", "mde")
+    copied = ("metric", "unit", "better", "ratio", "low", "high", "alpha", "sd", "pairs", "mde")
     limit = None
     if found.metric == DEFAULT_METRIC:
         limit = limit_of(record, result.side) or limit_of(record, result.against)
@@ -123,6 +124,7 @@ def row_fields(record: CaseRecord, result: Result) -> dict[str, Any]:
         "side": result.side,
         "against": result.against,
         "primary": result.primary,
+        "pairs_needed": deciding_pairs(result),
         "before": found.before.value,
         "after": found.after.value,
         "after_spread": max(abs(end - found.after.value) for end in ends) if all(map(math.isfinite, ends)) else None,

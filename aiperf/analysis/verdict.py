@@ -11,7 +11,7 @@ from enum import StrEnum
 from aiperf.analysis import wording
 from aiperf.analysis.metrics import compared_metric
 from aiperf.analysis.notes import note_sentence
-from aiperf.records import CheckResult, Comparison, Limit, Note, Verdict, Word
+from aiperf.records import CheckResult, Comparison, Limit, Note, Result, Verdict, Word
 
 Fault = CheckResult | Note | Limit
 """What makes a comparison invalid whatever its numbers are; a note's code is a Reason then."""
@@ -82,12 +82,22 @@ class Reason(StrEnum):
     """invalid, in strict mode: something of a side could not be checked, and its workload gives no reason."""
 
 
+BEYOND_PAIRS = frozenset({
+    Reason.NO_SPREAD, Reason.UNSTEADY, Reason.NOT_LAUNCHED, Reason.COUNTED_APART, Reason.TOO_FEW_UNITS,
+})  # fmt: skip
+"""Reasons of an inconclusive verdict that no number of pairs changes."""
 _CAPS = {
     "units_missing": Reason.TOO_FEW_UNITS,
     "not_launched": Reason.NOT_LAUNCHED,
     "counted_apart": Reason.COUNTED_APART,
 }
 """Code of a note that caps a verdict -> the reason code."""
+
+
+def deciding_pairs(result: Result) -> int | None:
+    """The pairs that a decision would need; None where that is unknown, and where no number of pairs brings one."""
+    stuck = result.verdict.word == "inconclusive" and result.verdict.reason in BEYOND_PAIRS
+    return None if stuck else result.comparison.pairs_needed
 
 
 def statistical_word(low: float, high: float, *, threshold: float) -> Word:

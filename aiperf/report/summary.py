@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from aiperf.analysis.discoveries import Discoveries, discoveries
+from aiperf.analysis.verdict import deciding_pairs
 from aiperf.records import CaseRecord, Result, RunRecord
 from aiperf.records.machines import later_machines, machines
 from aiperf.report.numbers import clean, counted
@@ -105,10 +106,10 @@ def header_lines(run: RunRecord) -> list[str]:
 
 def _needs(records: Iterable[CaseRecord]) -> str:
     needed = [
-        r.comparison.pairs_needed
+        pairs
         for record in records
         for r in record.results
-        if r.primary and record.outcome(r) == "inconclusive" and r.comparison.pairs_needed
+        if r.primary and record.outcome(r) == "inconclusive" and (pairs := deciding_pairs(r))
     ]
     if not needed:
         return ""

@@ -12,12 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from printed import lines_of, markdown_of
 
+from aiperf.analysis.rows import comparison_row
+from aiperf.analysis.verdict import BEYOND_PAIRS
 from aiperf.records import CaseRecord, Check, Incident, Side, Summary
 from aiperf.report.frame import case_line
 from aiperf.report.html.speedups import speedup_chart
 from aiperf.report.layout.table import table_lines
 from aiperf.report.layout.terminal import show, terminal_width, use_colour
 from aiperf.report.layout.text import STYLES, plain, wrap
+from aiperf.report.reasons import result_sentences
 from aiperf.report.summary import count_outcomes, header_lines, summary_line
 from aiperf.report.views.run_rows import build_rows
 from aiperf.report.views.run_table import run_page, run_table
@@ -322,6 +325,16 @@ def test_a_case_has_one_outcome_and_is_counted_once(status, stop, word, counted)
     assert count_outcomes([record]) == {counted: 1}
     assert build_rows([record]).rows[0].verdict == counted
     assert ("verdicts provisional" in summary_line([record])) == (counted == word)
+
+
+@pytest.mark.parametrize("reason", sorted(BEYOND_PAIRS))
+def test_a_verdict_that_no_number_of_pairs_brings_names_none(reason: str) -> None:
+    found = make_comparison(2.0, 1.96, interval=(0.9, 1.1), pairs_needed=55)
+    stuck = measured(make_case("b"), make_result(found, "inconclusive", verdict={"reason": reason}))
+    open_one = measured(make_case("a"), make_result(replace(found, pairs_needed=12), "inconclusive"))
+    assert "2 inconclusive (needs about 12 pairs)" in summary_line([open_one, stuck], seconds=1)
+    assert [comparison_row(r, r.results[0]).pairs_needed for r in (open_one, stuck)] == [12, None]
+    assert "More pairs cannot fix this" in " ".join(result_sentences(stuck.results[0]))
 
 
 def test_several_inconclusive_cases_name_the_most_pairs_needed() -> None:
