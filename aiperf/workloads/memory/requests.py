@@ -179,6 +179,7 @@ def _workload(side: _Requests, asked: SimpleNamespace) -> Workload:
         checks={"right_answers": right_answers(asked.rounds)},
         facts={"on_oom": asked.on_oom, "limit": asked.limit, "retry_alloc_conf": _retry_conf(asked.on_oom)},
         close=side.close,
+        elsewhere=asked.on_oom == "new_process",
     )
 
 
