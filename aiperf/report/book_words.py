@@ -41,7 +41,7 @@ def measured_text(found: Measured | None) -> str:
     if found is None:
         return ""
     where = "" if found.here else f" on {found.host}"
-    another = f"; {text}" if (text := another_text(found.another)) else ""
+    another = f"; {text}" if (text := another_text(found, found.another)) else ""
     return clean(f"{_figures(found)} {verdict_text(found)}{where}{another}")
 
 

@@ -78,5 +78,5 @@ def _case_lines(measurement: Measurement) -> Iterator[str]:
         level = f"{confidence(row.alpha)} interval" if row.alpha is not None else "interval"
         value = f"{ratio_text(row)} as fast" if row.is_time else f"{row.metric} {change_text(row)}"
         yield f"{name}: {verdict_text(row)}, {value} ({level} {interval_text(row)})"
-        if text := another_text(measurement.another.get((row.side, row.against))):
+        if text := another_text(row, measurement.another.get((row.side, row.against))):
             yield f"  {text}"

@@ -110,8 +110,8 @@ class Workload:
     was given: ``prepare restores the table that a step empties``. Without it no side counts as better by what it saves
     so."""
     elsewhere: bool = False
-    """Whether processes that the workload starts do the work, or a part of it: the memory of the side's own process does
-    not tell what it takes then, and is not reported."""
+    """Whether processes that the workload starts do the work, or a part of it: the memory of the side's own process
+    does not tell what it takes then, and is not reported."""
     rounds: int = 0
     """Turns of a launch, for a workload that follows a schedule of its own: each is one step, nothing runs untimed
     before it, and no other steps are taken but the two before the first turn (with ``anew``) and audits. 0: as the time

@@ -6,11 +6,13 @@ import io
 import json
 import re
 from contextlib import redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 
 from factory_of_records import make_case, make_comparison, make_result, measured
 
 from aiperf.analysis.over_hosts import over_hosts
+from aiperf.analysis.rows import comparison_row
 from aiperf.records import RunRecord
 from aiperf.report.html.listing_page import hosts_html
 from aiperf.report.layout.formats import OutputFormat, print_in
@@ -113,4 +115,7 @@ def test_what_is_expected_elsewhere_stands_below_the_measurement_and_in_its_numb
     (plain,) = measured_plain([found], hashes=())
     assert (plain["another_low"], plain["another_high"], plain["hosts"]) == (case.low, case.high, 3)
     (two,) = (kind.cases for kind in kinds({"h-1": 2.0, "h-2": 2.1}))
-    assert another_text(two[0]) == another_text(None) == ""
+    row = comparison_row(measured(make_case(), newest.result), newest.result)
+    assert another_text(row, two[0]) == another_text(row, None) == ""
+    less = replace(row, metric="gpu_memory", unit="B", better="lower")
+    assert "this kind −62.4 … −39.6 % (95 %" in another_text(less, case)

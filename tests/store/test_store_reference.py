@@ -126,23 +126,29 @@ def test_every_step_of_a_ladder_is_told_against_the_first_side_and_the_one_befor
 
 
 def test_three_hosts_of_a_kind_predict_the_ratio_of_another_one_and_two_do_not(results) -> None:
-    def on(place: int, ratio: float, *, cpus: int = 16) -> None:
+    def on(place: int, ratio: float, *, folder: Path, hour: int, cpus: int = 16) -> None:
         gpu = {"name": "a GPU", "uuid": f"GPU-{place}"}
         host = {"hostname": "gpu-07", "gpus": [gpu], "cpus": list(range(cpus))}
-        record = cited("copy", ratio=ratio, host_id=f"h-{place}")
-        write_run(results / "reference", [record], hour=place, host=host, host_id=f"h-{place}")
+        record = cited("copy", ratio=ratio, host_id=f"h-{place}", started=f"2026-01-0{hour + 1}T00:00:00+00:00")
+        write_run(folder, [record], hour=hour, host=host, host_id=f"h-{place}")
 
-    for place, ratio in enumerate((2.0, 2.1)):
-        on(place, ratio)
-    on(2, 4.0, cpus=4)
-    assert [m.another for m in times(newest_measured(results, host_id="elsewhere")[0])] == [None]
-    on(3, 2.2)
-    (found,) = times(newest_measured(results, host_id="elsewhere")[0])
-    assert found.another is not None
-    assert len(found.another.hosts) == 3
-    assert found.another.low < 2.0 < 2.2 < found.another.high < 4.0
-    (measured,), _ = latest_measurements("copy", results)
-    assert measured.another == {("after", "before"): found.another}
+    references = results / "reference"
+    on(0, 2.0, folder=references, hour=1)
+    on(1, 2.1, folder=references, hour=2)
+    on(2, 4.0, folder=references, hour=3, cpus=4)
+    assert {m.another for m in newest_measured(results, host_id="elsewhere")[0]} == {None}
+    on(3, 2.2, folder=references, hour=5)
+    # The same host, earlier: what it has measured since counts.
+    on(3, 9.0, folder=results, hour=4)
+    on(4, 2.3, folder=results, hour=6)
+    found = newest_measured(results, host_id="elsewhere")[0]
+    (time,) = times(found)
+    assert time.another is not None
+    assert len(time.another.hosts) == 4
+    assert time.another.low < 2.0 < 2.3 < time.another.high < 4.0
+    assert [m.another for m in found if m.metric != "time"] == [None]
+    (measured,), _ = latest_measurements("copy", references)
+    assert [*measured.another] == [("after", "before")]
 
 
 def test_a_provisional_verdict_is_told_as_one(results) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from aiperf.analysis.over_hosts import ALPHA, CaseOverHosts
-from aiperf.analysis.rows import ComparisonRow
+from aiperf.analysis.rows import ComparisonRow, change_of
 from aiperf.report.layout.table import TableColumn
 from aiperf.report.numbers import (
     DASH,
@@ -73,12 +73,14 @@ def verdict_text(row: ComparisonRow) -> str:
     return f"{row.verdict or DASH}{' (provisional)' if row.provisional else ''}"
 
 
-def another_text(over: CaseOverHosts | None) -> str:
-    """``expected on another host of this kind 1.98 … 2.11× (95 %, from 3 hosts)``; empty where too few are known."""
-    if over is None or over.low is None:
+def another_text(row: ComparisonRow, over: CaseOverHosts | None) -> str:
+    """``expected on another host of this kind 1.98 … 2.11× (95 %, from 3 hosts)``, of what is no time as a change;
+    empty where too few hosts are known."""
+    if over is None or over.low is None or over.high is None:
         return ""
-    ends = format_interval(over.low, over.high)
-    return f"expected on another host of this kind {ends}× ({confidence(ALPHA)}, from {len(over.hosts)} hosts)"
+    changes = sorted(change_of(end, row.better) for end in (over.low, over.high))
+    ends = f"{format_interval(over.low, over.high)}×" if row.is_time else format_change_interval(*changes)
+    return f"expected on another host of this kind {ends} ({confidence(ALPHA)}, from {len(over.hosts)} hosts)"
 
 
 def another_plain(over: CaseOverHosts | None) -> dict[str, float | int | None]:

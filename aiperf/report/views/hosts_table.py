@@ -26,7 +26,7 @@ class HostRow:
     """One comparison of a case on one host, or what is expected of another host of the kind."""
 
     kind: str
-    """GPUs of the hosts, or their CPU."""
+    """``kind_text``."""
     case: str
     side: str
     against: str
@@ -60,9 +60,11 @@ def host_rows(found: Sequence[HostKind]) -> list[HostRow]:
 
 
 def kind_text(kind: HostKind) -> str:
-    """What hosts of a kind have in common: their GPUs, else their processor, and how many CPUs aiperf had."""
-    cpus = len(kind.host.get("cpus") or ())
-    return ", ".join([machine_text(kind.host), *([counted(cpus, "CPU")] if cpus else [])])
+    """What hosts of a kind have in common: how many nodes, their GPUs, else their processor, and the CPUs that aiperf
+    had on each."""
+    cpus, nodes = len(kind.host.get("cpus") or ()), len(kind.cases[0].hosts[0].machines)
+    parts = [machine_text(kind.host), *([counted(cpus, "CPU")] if cpus else [])]
+    return f"{f'{nodes} nodes of ' if nodes > 1 else ''}{', '.join(parts)}"
 
 
 def case_rows(kind: str, case: CaseOverHosts) -> list[HostRow]:

@@ -26,6 +26,8 @@ _KEEP_ALIVE_S = 2.0
 """Shorter than servers keep a connection, so that none is met while it is being closed."""
 _WATCH_S = 0.25
 """Between two looks at the server's batch."""
+_MESSAGE = 400
+"""Bytes of an error behind its first line."""
 _HOPE_S = 0.05
 """Between two looks at what has become of the requests."""
 REFUSALS = (429, 503)
@@ -230,6 +232,8 @@ async def _one(
             request.error = f"no whole answer within {session.timeout.total:g} s"
         except (aiohttp.ClientError, OSError) as error:
             request.error = f"the connection broke: {error or type(error).__name__}"
+        except _Reported as error:
+            request.error = f"the server reports {error}"
         except ValueError as error:
             request.error = f"the answer is not a stream of the OpenAI protocol: {error}"
         request.end = time.perf_counter() - start
@@ -258,8 +262,13 @@ async def _note_kept(session: aiohttp.ClientSession, context: Any, params: Any) 
     context.trace_request_ctx["kept"] = True
 
 
+class _Reported(ValueError):
+    """An error that a server reports in its stream, in its words."""
+
+
 async def _read(answer: aiohttp.ClientResponse, request: Request, start: float) -> None:
-    """Read a stream of server-sent events to its end. Raises ValueError for anything else."""
+    """Read a stream of server-sent events to its end. Raises _Reported for an error of the server, and ValueError for
+    anything else."""
     done = False
     async for line in answer.content:
         came = time.perf_counter() - start
@@ -271,6 +280,9 @@ async def _read(answer: aiohttp.ClientResponse, request: Request, start: float) 
         if text[5:].strip() == b"[DONE]":
             done = True
             continue
+        if text[5:].lstrip().startswith(b'{"error"') and not text.endswith(b"}"):
+            # Some servers put the message in as it is, with its line breaks.
+            text += b" " + b" ".join((await answer.content.read(_MESSAGE)).split())
         piece, finished = _piece(text[5:], request)
         done = done or finished
         if piece:
@@ -287,13 +299,13 @@ def _piece(text: bytes, request: Request) -> tuple[str, bool]:
     try:
         event = json.loads(text)
     except ValueError as error:
-        if text.lstrip().startswith(b'{"error"'):  # Some servers put the message in as it is, with its line breaks.
-            raise ValueError(f"the server reports an error, which is not JSON: {text.strip()[:400]!r}") from None
+        if text.lstrip().startswith(b'{"error"'):
+            raise _Reported(_message(text.decode("utf-8", "replace"))) from None
         raise ValueError(f"an event is not JSON ({error}): {text[:120]!r}") from None
     if not isinstance(event, dict):
         raise ValueError(f"an event is {text[:40]!r}")
     if event.get("error"):
-        raise ValueError(f"the server reports {_message(json.dumps(event))}")
+        raise _Reported(_message(json.dumps(event)))
     _note_counts(event, request)
     choices = event.get("choices") or []
     if not choices:
