@@ -52,13 +52,14 @@ def _figures(row: ComparisonRow) -> str:
 
 
 def best_text(answered: Answered) -> str:
-    """What was measured, in which case, and how many of the row's cases agree."""
+    """What was measured, in which case, and how many of the row's cases agree, or reproduce a part of it."""
     if answered.best is None:
         return ""
     step = f" {answered.best.side}" if answered.best.side != "after" else ""
     step += f" against {answered.best.against}" if not answered.best.first else ""
     named = answered.cases + len(answered.missing)
-    of = f"; {answered.agreeing} of {named} cases say so" if named > 1 else ""
+    what = "reproduce it" if answered.answer == "partly" else "say so"
+    of = f"; {answered.agreeing} of {named} cases {what}" if named > 1 else ""
     return f"{measured_text(answered.best)} in {answered.best.case}{step}{of}"
 
 

@@ -319,3 +319,13 @@ def test_what_a_citation_lacks_and_how_it_differs_stands_beside_the_answer_every
     assert (told["lacks"], told["differs"]) == (["no decode, no resize"], ["synthetic data"])
     (line,) = csv.DictReader(io.StringIO(document_of(view.csv())))
     assert (line["lacks"], line["differs"], line["answer"]) == ("no decode, no resize", "synthetic data", "partly")
+
+
+def test_cases_of_a_row_reproduced_in_part_are_said_to_reproduce_it_and_all_others_to_agree() -> None:
+    second = replace(FOUND, case="tiled[n=4]")
+    for lacks, said in (("no decode", "2 of 2 cases reproduce it"), ("", "2 of 2 cases say so")):
+        cited = Cited(
+            "tiled", ("ch07/tiled",), named={"ch07/tiled": Citation("ch07/tiled", cases=("n=2", "n=4"), lacks=lacks)}
+        )
+        (answered,) = answer_rows(ROWS[:1], [cited], [FOUND, second])
+        assert best_text(answered).endswith(f"in tiled[n=2]; {said}")
