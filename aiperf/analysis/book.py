@@ -112,7 +112,7 @@ class Answered:
     differs: tuple[str, ...] = ()
     """How the cited pairs differ from the row's set-up."""
     lacks: tuple[str, ...] = ()
-    """What the row asks for and no cited case measures; empty where one of the citations lacks nothing."""
+    """What each citation says that it lacks of the row; empty where one of them lacks nothing."""
 
 
 def answer_rows(rows: Iterable[BookRow], cited: Sequence[Cited], measured: Sequence[Measured]) -> tuple[Answered, ...]:

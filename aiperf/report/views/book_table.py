@@ -40,7 +40,7 @@ class BookLine:
     differs: tuple[str, ...]
     """How the cited pairs differ from the row's set-up."""
     lacks: tuple[str, ...]
-    """What the row asks for and no cited case measures."""
+    """What each citation says that it lacks of the row; empty where one of them lacks nothing."""
     why: str
     claim_low: float | None = None
     claim_high: float | None = None
