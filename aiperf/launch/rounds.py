@@ -294,8 +294,9 @@ def _turn(
         for i, (wall, device, rank) in enumerate(_slowest(replies))
     ]
     if wall_too:
-        block = max(reply.wall_block or 0.0 for reply in replies)
-        played.samples.append(Sample(side, index, turn.samples, turn.iterations, block))
+        slow = max(range(len(replies)), key=lambda rank: replies[rank].wall_block or 0.0)
+        block, rank = replies[slow].wall_block or 0.0, slow if len(replies) > 1 else None
+        played.samples.append(Sample(side, index, turn.samples, turn.iterations, block, rank=rank))
     latencies = [
         Latencies(seconds, series, rank)
         for rank, reply in enumerate(replies)
@@ -374,7 +375,8 @@ def _wide(gang: Gang, side: str, seed: int, settings: Settings) -> list[WideRepl
 
 
 def _slowest(replies: Sequence[TurnReply | AuditReply]) -> Iterator[tuple[float, float | None, int | None]]:
-    """Wall and device time, sample by sample, of the slowest rank, and which that is; of the samples that all have."""
+    """Wall and device time, sample by sample, each the longest of any rank, and the slowest rank: by the device clock
+    where all have read it, else by the wall clock. Of the samples that all have."""
     for walls, devices in zip(
         zip(*(r.wall for r in replies), strict=False), zip(*(r.device for r in replies), strict=False), strict=True
     ):

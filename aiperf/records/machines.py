@@ -67,6 +67,12 @@ def machines(run: RunRecord, nodes: int | None = None) -> tuple[Machine, ...]:
     return (Machine(str(run.host.get("hostname") or ""), run.host_id, run.host), *map(_other, others))
 
 
+def node_names(run: RunRecord) -> list[str]:
+    """What the nodes of a run are called, the head's first: by the launcher; on one host, its name."""
+    head, *others = machines(run)
+    return [run.node or head.name, *(one.name for one in others)]
+
+
 def places(run: RunRecord, side: Side) -> dict[int | None, tuple[str, str]]:
     """Rank of a side -> the node that it ran on and its host's name; None -> those of a reading that names no rank.
 
@@ -75,27 +81,29 @@ def places(run: RunRecord, side: Side) -> dict[int | None, tuple[str, str]]:
     found = machines(run, side.nodes)
     if run.also_on or not run.known or len(found) < side.nodes or not found[0].name:
         return {}
-    names = [(one.name, str(one.host.get("hostname") or one.name)) for one in found]
-    names[0] = (run.node or names[0][0], names[0][1])
+    hosts = (str(one.host.get("hostname") or one.name) for one in found)
+    names = list(zip(node_names(run), hosts, strict=False))
     each = max(1, side.ranks // max(1, side.nodes))
     by_rank: dict[int | None, tuple[str, str]] = {rank: names[rank // each] for rank in range(side.ranks)}
     return by_rank if side.nodes > 1 else {**by_rank, None: names[0]}
 
 
 def later_machines(run: RunRecord) -> tuple[Machine, ...]:
-    """Machines that took the place of one of these in a later session, or measured another part."""
-    return tuple(map(_other, run.also_on))
+    """The machines of later sessions and other parts that are none of ``machines``."""
+    own = machines(run)
+    return tuple(one for one in map(_other, run.also_on) if not any(one.is_like(known) for known in own))
 
 
 def with_machines_of(run: RunRecord, other: RunRecord) -> RunRecord:
-    """``run``, naming the machines of ``other`` too: a later session of it, or another part."""
+    """``run``, naming the machines of ``other`` too: a later session of it, or another part. A machine of both that has
+    another place in ``other`` counts as one that took the place of another."""
     nodes = (*run.nodes, *other.nodes[len(run.nodes) :])
     named = replace(run, nodes=nodes, node=run.node or other.node)
     head: dict[str, Any] = {"node": str(other.host.get("hostname") or ""), "host_id": other.host_id, "host": other.host}
+    moved = [e for e, then in zip((head, *other.nodes), machines(named), strict=False) if not _other(e).is_like(then)]
     also = list(named.also_on)
-    for entry in (head, *other.nodes, *other.also_on):
-        known = (*machines(named), *map(_other, also))
-        if not any(_other(entry).is_like(machine) for machine in known):
+    for entry in (*moved, *other.also_on):
+        if not any(_other(entry).is_like(_other(listed)) for listed in also):
             also.append(dict(entry))
     return replace(named, also_on=tuple(also))
 

@@ -66,7 +66,8 @@ class Sample:
     latencies: tuple[Latencies, ...] = ()
     """Of the turn of which this is the last sample, as the side's workload reports them: by series and rank."""
     rank: int | None = None
-    """Gangs: the slowest rank, whose time this is. None for a single rank, and in records of before it was kept."""
+    """Gangs: the slowest rank, by ``device_s`` where it is read, else by ``wall_s``. None for a single rank, and in
+    records of before it was kept."""
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,8 @@ class RunRecord:
     node: str = ""
     """What the launcher calls the node of this host; empty without several nodes."""
     also_on: tuple[dict[str, Any], ...] = ()
-    """Further machines, of the classes of these, on which a later session or another part of the run was measured."""
+    """Machines, of the classes of these, that took the place of one of these in a later session or another part of the
+    run; they may be among these. Which cases they measured is not kept."""
     schema_version: int = SCHEMA_VERSION
 
     @classmethod

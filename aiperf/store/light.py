@@ -5,7 +5,10 @@ What must not live here: finding files, samples.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 from aiperf.records import CaseRecord, Incident
 from aiperf.store.codec import from_plain, load_plain
@@ -20,6 +23,11 @@ class Light:
     pairs: int
     void: tuple[int, ...] = ()
     """Places of the pairs that do not count."""
+
+    @cached_property
+    def derived(self) -> dict[Hashable, Any]:
+        """What tables have derived from this record, each under a key of its own, for the next row. Never stored."""
+        return {}
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from aiperf.launch.phase_seconds import Spent
 from aiperf.launch.rounds import (
     Played,
     WitnessedTurn,
+    _slowest,
     fresh_seeds,
     own_seeds,
     plan_audits,
@@ -55,10 +56,12 @@ class Answers:
         latencies: bool = False,
         queues: tuple[float, float] = (0.0, 0.0),
         repeated_s: float = 0.0,
+        blocks: tuple[float, ...] = (9.0, 10.0, 11.0),
     ) -> None:
-        """``queues``: seconds that it waits for a CPU in each turn, and how many of them in its readings."""
+        """``queues``: seconds that it waits for a CPU in each turn, and how many of them in its readings. ``blocks``:
+        the wall reading after its device times, by rank."""
         self._log, self._ranks, self._device, self._lazy, self._latencies = log, ranks, device, lazy, latencies
-        self._queues, self._repeated_s = queues, repeated_s
+        self._queues, self._repeated_s, self._blocks = queues, repeated_s, blocks
         self.heard: Callable[[str], object] = lambda side: None
 
     @property
@@ -95,7 +98,7 @@ class Answers:
         if isinstance(request, FreshRequest):
             spent = {"fresh": (0.5 + rank,) * 3} if self._ranks > 1 else {}
             return FreshReply(fresh=(2.0 + rank,) * 3, again=(1.0 + rank,) * 3, spent=spent, steps=11)
-        block = 9.0 + rank if request.wall_too else None
+        block = self._blocks[rank] if request.wall_too else None
         latencies = {"ttft": (0.25 + rank,) * 2, "queue": (0.125,)} if self._latencies else {}
         return TurnReply(
             wall=wall, device=device, wall_block=block, latencies=latencies, values={"goodput": 5.0 + rank},
@@ -376,6 +379,22 @@ def test_a_gang_is_as_slow_as_its_slowest_rank_and_its_skew_is_told() -> None:
     assert {s.rank for s in play(ranks=3, audits=2)[0].samples} == {2}
     assert {s.rank for s in play(audits=2)[0].samples} == {None}
     assert play(audits=0)[0].skews == {"after": [], "before": []}
+
+
+@pytest.mark.parametrize(("timed", "found"), [((1.0, 1.5), (2.0, 1.5, 1)), ((None, None), (2.0, None, 0))])
+def test_the_slowest_rank_is_that_of_the_device_clock_where_it_is_read_and_of_the_wall_clock_elsewhere(
+    timed: tuple[float | None, float | None], found: tuple[float, float | None, int]
+) -> None:
+    replies = [AuditReply(wall=(wall,), device=(device,)) for wall, device in zip((2.0, 1.0), timed, strict=True)]
+    assert list(_slowest(replies)) == [found]
+
+
+def test_every_sample_of_a_gang_names_a_rank_the_wall_reading_after_device_times_its_own() -> None:
+    samples = play(ranks=3, device=True, wall_too=True, audits=2, blocks=(9.0, 12.0, 10.0))[0].samples
+    blocks = [sample for sample in samples if sample.device_s is None]
+    assert {(sample.wall_s, sample.rank) for sample in blocks} == {(12.0, 1)}
+    assert {sample.rank for sample in samples if sample.device_s is not None} == {2}
+    assert {sample.rank for sample in play(device=True, wall_too=True)[0].samples} == {None}
 
 
 @pytest.mark.parametrize("wall_too", [False, True])

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import csv
 import io
+import re
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from factory_of_runs import make_measured, write_run
+from factory_of_runs import make_measured, voided, write_run
 from store_questions import rows
 
-from aiperf.records import CaseRecord, Latencies
+from aiperf.records import CaseRecord, Latencies, RunRecord
+from aiperf.records.machines import later_machines, places, with_machines_of
 from aiperf.report.numbers import clean
 from aiperf.store.export import export_table
 from aiperf.store.read import find_runs, open_run, read_pairs
 from aiperf.store.samples import why_unreadable
+from aiperf.store.tables import columns
 from aiperf.store.tables.catalogue import table_named
 
 OTHER = {"node": "n2", "hostname": "gpu-08", "host_id": "h-1", "host": {"hostname": "gpu-08"}}
@@ -61,7 +65,7 @@ def test_a_sample_of_ranks_over_nodes_has_the_node_and_host_of_its_slowest_rank(
     assert queried(tmp_path) == ON_BOTH
     found = {(row["side"], row["rank"], row["node"], row["host"]) for row in exported(tmp_path, "samples")}
     assert found == {(side, "" if rank is None else str(rank), node, host) for side, rank, node, host in ON_BOTH}
-    assert rows("SELECT nodes FROM runs", tmp_path) == [(["gpu-07", "n2"],)]
+    assert rows("SELECT nodes FROM runs", tmp_path) == [(["n1", "n2"],)]
     assert rows("SELECT count(*) FROM samples", tmp_path) == [(sum(len(p.samples) for p in spread().pairs),)]
 
 
@@ -84,6 +88,65 @@ def test_what_was_not_recorded_for_sure_is_null_and_no_guess(tmp_path: Path, cha
     write_run(tmp_path, [spread()], **{**SPREAD, **changes})
     assert [found[2:] for found in queried(tmp_path) if found[0] == "after"] == [(None, None)] * 2
     assert {(row["node"], row["host"]) for row in exported(tmp_path, "samples") if row["side"] == "after"} == {("", "")}
+
+
+def session(*names: str) -> RunRecord:
+    """A run on nodes of these names, which are those of their hosts as well."""
+    head, *others = names
+    nodes = tuple({"node": name, "host_id": "h-1", "host": {"hostname": name}} for name in others)
+    return RunRecord("r", (), "", host={"hostname": head}, host_id="h-1", node=head, nodes=nodes)
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "moved"),
+    [
+        ("n1 n2 n3", "n1 n3", ["n3"]),
+        ("n1 n2 n3", "n2 n1 n3", ["n2", "n1"]),
+        ("n1 n2", "n2 n1 n3", ["n2", "n1"]),
+        ("n1 n2 n3", "n1 n2", []),
+        ("n1 n2", "n1 n2 n3", []),
+    ],
+)
+def test_a_machine_that_took_the_place_of_another_leaves_no_rank_with_a_node(
+    tmp_path: Path, first: str, later: str, moved: list[str]
+) -> None:
+    both = with_machines_of(session(*first.split()), session(*later.split()))
+    assert [entry["node"] for entry in both.also_on] == moved
+    assert with_machines_of(both, session(*later.split())).also_on == both.also_on, "each is listed once"
+    assert later_machines(both) == (), "all of them are named already"
+    write_run(tmp_path, [spread()], host=both.host, node=both.node, nodes=both.nodes, also_on=both.also_on)
+    ran = [(None, None)] * 2 if moved else [("n1", "n1"), ("n2", "n2")]
+    assert [found[2:] for found in queried(tmp_path) if found[0] == "after"] == ran
+    assert rows("SELECT nodes FROM runs", tmp_path) == [([one["node"] for one in ({"node": "n1"}, *both.nodes)],)]
+
+
+def test_a_part_that_was_resumed_on_fewer_nodes_leaves_no_rank_of_the_whole_with_a_node() -> None:
+    whole, side = session("n1", "n2", "n3"), spread().case.sides[1]
+    part = with_machines_of(whole, session("n1", "n3"))
+    assert len(places(with_machines_of(whole, whole), side)) == 4
+    assert places(with_machines_of(whole, part), side) == {}
+
+
+def test_the_query_of_the_documentation_counts_how_often_the_slowest_rank_was_on_each_node(tmp_path: Path) -> None:
+    record = voided(spread(), 0)
+    write_run(tmp_path, [record], **SPREAD)
+    text = (Path(__file__).parents[2] / "docs" / "nodes.md").read_text()
+    (query,) = re.findall(r'`(SELECT "case", side, node[^`]+)`', text)
+    samples = [(sample, pair.index % 2) for pair in record.pairs[1:] for sample in pair.samples if not sample.audit]
+    wanted = Counter((s.side, "n2" if s.side == "after" and odd else "n1") for s, odd in samples)
+    assert sorted(rows(query, tmp_path)) == sorted(("copy", *names, count) for names, count in wanted.items())
+    assert len(samples) < len(record.pairs[1:]) * len(record.pairs[1].samples), "there are audits"
+    assert len(wanted) == 3
+
+
+def test_where_the_ranks_ran_is_looked_up_once_for_each_side_of_a_case(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(columns, "places", lambda run, side: asked.append(side.name) or places(run, side))
+    write_run(tmp_path, [spread("a"), spread("b")], **SPREAD)
+    assert len(exported(tmp_path, "samples")) > len(asked)
+    assert asked == ["before", "after"] * 2
 
 
 def test_a_sample_of_ranks_over_nodes_that_names_none_has_no_node(tmp_path: Path) -> None:

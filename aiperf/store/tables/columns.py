@@ -109,9 +109,7 @@ def place_columns(side: Read, rank: Read) -> tuple[DataColumn, DataColumn]:
 
     def part(place: int) -> Read:
         def read(row: DataRow) -> str | None:
-            sides = row.case.record.case.sides if row.case is not None else ()
-            own = next((one for one in sides if one.name == side(row)), None)
-            found = places(row.run.record, own).get(rank(row)) if own is not None else None
+            found = _places(row).get(side(row), {}).get(rank(row))
             return found[place] if found is not None else None
 
         return read
@@ -120,6 +118,17 @@ def place_columns(side: Read, rank: Read) -> tuple[DataColumn, DataColumn]:
         column("node", "text", "node of that rank; of a side on one node also without a rank", part(0)),
         column("host", "text", "name of that node's host", part(1)),
     )
+
+
+def _places(row: DataRow) -> dict[str, dict[int | None, tuple[str, str]]]:
+    """Where the ranks of each side ran, by the side's name: made once for all rows of a case."""
+    if row.case is None:
+        return {}
+    found: dict[str, dict[int | None, tuple[str, str]]] | None = row.case.derived.get("places")
+    if found is None:
+        found = {side.name: places(row.run.record, side) for side in row.case.record.case.sides}
+        row.case.derived["places"] = found
+    return found
 
 
 def sql_value(kind: Kind, value: Any) -> Any:

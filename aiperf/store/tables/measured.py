@@ -14,7 +14,7 @@ from typing import Any
 from aiperf.analysis.notes import note_sentences
 from aiperf.analysis.rows import ComparisonRow, comparison_row
 from aiperf.records import CaseRecord, Pair, Summary
-from aiperf.records.machines import machines
+from aiperf.records.machines import node_names
 from aiperf.store.light import Light
 from aiperf.store.tables.columns import DataColumn, DataRow, DataTable, Kind, Read, RunSource, column, place_columns
 
@@ -221,8 +221,9 @@ RUNS = DataTable(
                lambda row: shlex.join(row.run.record.argv) if row.run.record.known else None),
         column("hostname", "text", "name of the host", lambda row: row.run.record.host.get("hostname")),
         HOST,
-        column("nodes", "texts", "names of the hosts that its ranks were spread over, the head's first",
-               lambda row: [one.name for one in machines(row.run.record)] if row.run.record.known else None),
+        column("nodes", "texts",
+               "names of the nodes that its ranks were spread over, the head's first; without those of later sessions",
+               lambda row: node_names(row.run.record) if row.run.record.known else None),
         column("gpus", "texts", "names of the GPUs",
                lambda row: [str(gpu.get("name", "")) for gpu in row.run.record.host.get("gpus") or ()
                             if isinstance(gpu, dict)] if row.run.record.known else None),
@@ -310,7 +311,7 @@ SAMPLES = DataTable(
         column("system_s", "number", "system CPU time", unit="s"),
         column("peak_bytes", "whole", "peak memory", unit="B"),
         column("audit", "flag", "an audited iteration: never part of the statistics"),
-        column("rank", "whole", "the slowest rank of a gang, whose times these are"),
+        column("rank", "whole", "the slowest rank of a gang: by device_s where it is read, else by wall_s"),
         *place_columns(attrgetter("item.side"), attrgetter("item.rank")),
         column("latencies_s", "numbers", "time of each unit of work that ended in the turn this sample ends",
                lambda row: [s for part in row.item.latencies for s in part.seconds], unit="s"),
