@@ -160,7 +160,7 @@ class Context:
     store_port: int = 0
     """Port of loopback at which the ranks of one host meet; 0 for one rank, and on several nodes."""
     store_file: Path | None = None
-    """File at which ranks on several nodes meet, which only their user can open."""
+    """File at which ranks on several nodes meet, in a folder that only their user can enter."""
 
     @property
     def on_gpu(self) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -158,13 +160,38 @@ def test_a_full_folder_is_told_before_nodes_are_waited_for(tmp_path, monkeypatch
     assert "--results" in caught.value.faults[0].hint
 
 
-def test_a_node_does_not_wait_for_a_head_that_refuses_the_full_folder_and_leaves_it_to_say_so(tmp_path, monkeypatch):
+def test_a_node_on_which_the_folder_is_full_does_not_wait_for_the_head_and_says_so_itself(tmp_path, monkeypatch):
     monkeypatch.setattr("aiperf.launch.nodes.links.LEAST_SPACE", 1 << 62)
     (tmp_path / ".nodes").mkdir()
     began = time.monotonic()
-    with pytest.raises(HeadKnows, match="full folder"):
+    with pytest.raises(UserError, match=r"file system is full on node n2: \d+ MiB are free"):
         follow_head(replace(PLACE, rank=1, node="n2"), tmp_path, read_host(), wait_s=20)
     assert time.monotonic() - began < 10
+
+
+def test_a_folder_of_which_no_size_can_be_read_is_not_called_full(tmp_path, monkeypatch):
+    monkeypatch.setattr("shutil.disk_usage", _fails)
+    (tmp_path / ".nodes").mkdir()
+    with pytest.raises(UserError, match=r"node n2 did not find the head within 0\.1 s"):
+        follow_head(replace(PLACE, rank=1, node="n2"), tmp_path, read_host(), wait_s=0.1)
+
+
+def test_only_a_folder_that_cannot_be_written_is_called_so(tmp_path, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", _fails)
+        with pytest.raises(UserError, match="the results folder cannot be written: stale"), Nodes(PLACE, tmp_path):
+            pass
+    monkeypatch.setattr(Nodes, "_await_all", _fails)
+    nodes = Nodes(PLACE, tmp_path)
+    with pytest.raises(OSError, match="stale"), nodes:
+        pass
+    assert nodes._listener is not None
+    assert nodes._listener.fileno() == -1
+    assert list((tmp_path / ".nodes").iterdir()) == []
+
+
+def _fails(*_: object) -> NoReturn:
+    raise OSError(errno.ESTALE, "stale")
 
 
 def test_a_node_that_joins_says_of_which_class_it_is(tmp_path):
@@ -192,6 +219,25 @@ def test_a_node_for_which_the_heads_locks_do_not_hold_is_named_before_anything_r
     thread.join()
     assert caught.value.faults[0].where == str(tmp_path / ".nodes")
     assert list((tmp_path / ".nodes").iterdir()) == []
+
+
+def test_a_node_that_says_nothing_of_locks_has_an_older_aiperf_and_is_not_blamed_for_its_folder(tmp_path):
+    file, links = meeting_file(tmp_path, "job"), list[Link]()
+
+    def comes() -> None:
+        hello = {"role": "node", "node": "n2", "rank": 1, "version": __version__, "facts": {}}
+        assert until(lambda: Meeting.read(file) is not None)
+        meeting = Meeting.read(file)
+        links.append(join(("127.0.0.1", meeting.port), meeting.token, hello))
+
+    thread = threading.Thread(target=comes)
+    thread.start()
+    older = rf"node n2 runs aiperf {re.escape(__version__)} \(an older checkout\), this one {re.escape(__version__)}"
+    with pytest.raises(UserError, match=older) as caught, Nodes(PLACE, tmp_path):
+        pass
+    thread.join()
+    links[0].close()
+    assert "same version" in caught.value.faults[0].hint
 
 
 def test_ranks_over_nodes_meet_in_a_file_that_only_their_user_can_reach_and_open_no_port(tmp_path, monkeypatch):

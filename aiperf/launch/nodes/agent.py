@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from aiperf import __version__
-from aiperf.errors import AiperfError, UserError, usage
+from aiperf.errors import AiperfError, usage
 from aiperf.host.facts import HostFacts
 from aiperf.host.fingerprint import fingerprint
 from aiperf.launch import orphans
@@ -78,10 +78,8 @@ def _find_head(place: Place, results: Path, host: HostFacts, wait_s: float) -> t
             if time.monotonic() - first.setdefault(meeting.port, time.monotonic()) > _UNREACHED_S:
                 _tell_head(told, place, meeting)
         elif file.parent.is_dir():
-            try:
-                require_space(file.parent)
-            except UserError:
-                raise HeadKnows("the head refuses a full folder, and says it") from None
+            # Not left to the head: the folder may be this node's own, which the head never sees.
+            require_space(file.parent, node=place.node)
         time.sleep(_LOOK_S)
     if meeting is None:
         what = f"node {place.node} did not find the head within {wait_s:g} s."

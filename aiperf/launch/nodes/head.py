@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -222,16 +222,17 @@ class Nodes:
         addresses = tuple(address for _, address in interfaces()) or ("127.0.0.1",)
         meeting = Meeting(self.place.node, addresses, self._listener.getsockname()[1], self._token)
         try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            require_space(file.parent)
-            with meeting.written(file):
+            with ExitStack() as while_joining:
+                try:
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    require_space(file.parent)
+                    while_joining.enter_context(meeting.written(file))
+                except OSError as error:
+                    what = f"the results folder cannot be written: {error.strerror}."
+                    raise usage(what, "Nodes find each other there: make it writable.", str(file.parent)) from None
                 threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
                 threading.Thread(target=self._beat, args=(self._listener,), daemon=True).start()
                 self._await_all()
-        except OSError as error:
-            self.__exit__()
-            what = f"the results folder cannot be written: {error.strerror}."
-            raise usage(what, "Nodes find each other there: make it writable.", str(file.parent)) from None
         except BaseException:
             self.__exit__()
             raise
@@ -316,10 +317,11 @@ class Nodes:
             if self._complete:
                 link.close()  # too late: the others have begun
                 return
-            if said.get("version") != __version__:
-                what = f"node {node.name} runs aiperf {said.get('version')}, this one {__version__}."
+            theirs = f"{said.get('version')}{'' if 'locks' in said else ' (an older checkout)'}"
+            if theirs != __version__:
+                what = f"node {node.name} runs aiperf {theirs}, this one {__version__}."
                 self._problem = usage(what, "Install the same version on every node.", "--launcher env")
-            elif not said.get("locks"):
+            elif not said["locks"]:
                 what = f"a file that {self.place.node} locks is not locked for node {node.name}."
                 self._problem = no_locks(what, meeting_file(self._results, self.place.job).parent)
             own = link.connection.getsockname()[0]

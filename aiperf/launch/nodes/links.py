@@ -53,8 +53,8 @@ class Meeting:
         """Have it there, whole and locked, while nodes join. Raises OSError; UserError where the folder cannot keep it
         from others, or has no locks."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        lies = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-        descriptor = os.open(lies, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        current = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+        descriptor = os.open(current, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             try:
                 if os.fstat(descriptor).st_mode & 0o077:
@@ -64,11 +64,11 @@ class Meeting:
                 json.dump(self.__dict__, file)
                 file.flush()
                 os.fsync(descriptor)
-                lies = lies.replace(path)
+                current = current.replace(path)
                 yield
             finally:
                 with suppress(OSError):
-                    lies.unlink()
+                    current.unlink()
 
     @classmethod
     def read(cls, path: Path) -> Meeting | None:
@@ -104,14 +104,18 @@ def sees_lock(path: Path) -> bool:
     return False
 
 
-def require_space(folder: Path) -> None:
+def require_space(folder: Path, *, node: str = "") -> None:
     """Raise UserError where a folder that all nodes are to write to has next to no room, before anything is measured.
 
-    A file system that does not say how large it is passes.
+    A file system that does not say how large it is passes. ``node``: on which this is, where the message is to say it.
     """
-    usage_now = shutil.disk_usage(folder)
+    try:
+        usage_now = shutil.disk_usage(folder)
+    except OSError:
+        return
     if usage_now.total and usage_now.free < LEAST_SPACE:
-        what = f"its file system is full: {usage_now.free >> 20} MiB are free, {LEAST_SPACE >> 20} MiB are needed."
+        full = f"its file system is full{f' on node {node}' if node else ''}"
+        what = f"{full}: {usage_now.free >> 20} MiB are free, {LEAST_SPACE >> 20} MiB are needed."
         raise usage(what, "Free some space, or choose another folder with --results.", str(folder))
 
 
