@@ -88,7 +88,7 @@ def test_a_tree_has_two_choices_of_each_head_in_every_combination_and_no_more_th
     assert found([], 5) == ([a, b, c, d, c, d], (0, 0, 0, 1, 1, 2, 2))
     assert found([], 1) == ([a, b], (0, 0, 0))
     assert found([], 0) == ([], (0,))
-    found.saw([3, 5], [0, 1], torch.stack((found._prompted, found._prompted + 1)))
+    found.saw(torch.tensor([[3, 5]]), torch.tensor([0, 1]), torch.stack((found._prompted, found._prompted + 1)))
     assert found([], 1)[0] != [a, b]
     found.begin()
     assert found([], 1)[0] == [a, b]

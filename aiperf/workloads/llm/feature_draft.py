@@ -17,7 +17,6 @@ from aiperf.workloads.decoder.caches import Contiguous, Room
 from aiperf.workloads.decoder.model import EPS, Decoder, Shape, Spot, draw
 from aiperf.workloads.llm.trees import Parents
 
-KINDS = ("tokens", "features", "fused")
 _LESS = 1e-4
 """By how much a node's score falls with each step, so that a sure child is not above the node that it follows."""
 
@@ -40,6 +39,11 @@ def normed(x: Any, weight: Any = None) -> Any:
     return F.rms_norm(x, x.shape[-1:], weight, EPS)
 
 
+def later(x: Any) -> Any:
+    """Each position's in the next one's place; zeros in the first's."""
+    return F.pad(x, (0, 0, 1, 0))[:, :-1]
+
+
 class DraftLayer:
     """One layer over what two inputs of a position are made into: the token, and what ``kind`` names. That is the token
     before it (``tokens``), the target's last feature, which chose the token (``features``; EAGLE, arXiv 2401.15077), or
@@ -57,8 +61,7 @@ class DraftLayer:
         source = torch.Generator(target.device).manual_seed(seed)
         sizes = [2 * width] + ([3 * width] if kind == "fused" else [])
         self.mixes = [torch.randn(width, n, generator=source, device=target.device) * n**-0.5 for n in sizes]
-        layer = self.model.layers[0]
-        self.weights = [*vars(layer).values(), self.model.norm, *self.mixes]
+        self.weights = [*vars(self.model.layers[0]).values(), self.model.norm, *self.mixes]
 
     def given(self, tokens: Any) -> Any:
         """What the target's latest pass over ``tokens`` [batch, count] gives to the positions after them:
@@ -86,20 +89,19 @@ class DraftLayer:
 
 class Proposer:
     """Proposals of a draft for one prompt: a chain of ``ahead`` tokens, or with ``nodes`` the likeliest of all branches
-    that begin with its ``beam`` likeliest (EAGLE-2, arXiv 2406.16858, section 4). The host waits once for each."""
+    that begin with its ``beam`` likeliest (EAGLE-2, arXiv 2406.16858, section 4). The tokens come to the host once
+    for each."""
 
     def __init__(self, target: Watched, draft: DraftLayer, *, ahead: int, beam: int, nodes: int) -> None:
         self._target, self._draft, self._ahead, self._beam, self._nodes = target, draft, ahead, beam, nodes
-        shape, tokens = target.shape, target.max_tokens
-        room = Room(1, 1, shape.kv_heads, shape.head_dim, tokens + ahead * beam, device=target.device)
-        self._cache = Contiguous(room)
+        shape, tokens = target.shape, target.max_tokens + ahead * beam
+        self._cache = Contiguous(Room(1, 1, shape.kv_heads, shape.head_dim, tokens, device=target.device))
 
     def restart(self, prompt: Any) -> None:
         """Another prompt [1, tokens], which the target has just been through."""
         given, count = self._draft.given(prompt), prompt.shape[1]
         self._cache.truncate(0)
-        before = torch.cat((torch.zeros_like(given[:, :1]), given[:, :-1]), dim=1)
-        self._draft.forward(prompt, before, self._draft.model.spot(self._cache, count))
+        self._draft.forward(prompt, later(given), self._draft.model.spot(self._cache, count))
         self._prompted = (count, given[:, -1:])
 
     def begin(self) -> None:
@@ -107,10 +109,9 @@ class Proposer:
         length, self._given = self._prompted
         self._cache.truncate(length)
 
-    def saw(self, tokens: Sequence[int], path: Sequence[int], states: Any) -> None:
+    def saw(self, tokens: Any, path: Any, states: Any) -> None:
         """What the target's pass gives to the tokens that it chose after the rows of ``path``."""
-        rows = torch.tensor([tokens], device=self._target.device)
-        self._given = self._draft.given(rows)[:, list(path)]
+        self._given = self._draft.given(tokens)[:, path]
 
     def __call__(self, context: Sequence[int], left: int) -> tuple[list[int], Parents]:
         """As ``ProposeTree`` says."""
@@ -163,5 +164,5 @@ class Proposer:
         """The ``nodes`` of the highest scores; no node is above the one that it follows, so they are a tree."""
         best = scores.topk(min(self._nodes, len(scores))).indices.sort().values
         chosen, followed, numbers = torch.stack((tokens[best], parents[best], best)).tolist()
-        row = {number: place for place, number in enumerate(numbers, start=1)}
-        return chosen, (0, *(row.get(number, 0) for number in followed))
+        row = {-1: 0} | {number: place for place, number in enumerate(numbers, start=1)}
+        return chosen, (0, *(row[number] for number in followed))

@@ -97,9 +97,9 @@ class Heads:
         pairs = self.choices(self._state)[:depth].tolist()
         return [token for level, pair in enumerate(pairs) for token in pair * 2**level], binary(depth)
 
-    def saw(self, tokens: Sequence[int], path: Sequence[int], states: Any) -> None:
+    def saw(self, tokens: Any, path: Any, states: Any) -> None:
         """The state of the last row that stays is the one from which to propose next."""
-        self._state = states[path[-1]]
+        self._state = states[path[-1:]][0]
 
     def restart(self, prompt: Any) -> None:
         """The state after a prompt [1, tokens], which chose the token that follows it."""

@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 
 from aiperf.workloads.decoder.caches import Cache, Nothing
-from aiperf.workloads.decoder.model import Decoder, Spot
-from aiperf.workloads.llm.feature_draft import DraftLayer, Watched, normed
+from aiperf.workloads.decoder.model import Decoder
+from aiperf.workloads.llm.feature_draft import DraftLayer, Watched, later, normed
 from aiperf.workloads.llm.texts import Language
 from aiperf.workloads.shared.seeded import own_seed
 
@@ -28,7 +28,7 @@ _TOKENS = 0.1
 
 @dataclass(frozen=True)
 class Lessons:
-    """Fresh texts of a language, equal for equal seeds."""
+    """Texts of a language that are drawn anew, equal for equal seeds."""
 
     language: Language
     texts: int
@@ -37,30 +37,27 @@ class Lessons:
     rate: float
     """The highest learning rate."""
 
-    def learn(self, weights: Sequence[Any], loss: Callable[[Any], Any], *, steps: int, seed: int) -> float:
-        """Changes ``weights`` in place until ``loss`` of texts is low; the last step's loss."""
+    def learn(self, weights: Sequence[Any], loss: Callable[[Any], Any], *, steps: int, seed: int) -> None:
+        """Changes ``weights`` in place so that ``loss`` of texts falls."""
         device = weights[0].device
         source = torch.Generator(device).manual_seed(seed)
         optimizer = torch.optim.AdamW(
             weights, lr=self.rate, betas=_BETAS, weight_decay=0.0, fused=device.type == "cuda"
         )
         warm = max(1, round(_WARM * steps))
-        found = torch.zeros(())
         with torch.enable_grad():
             for weight in weights:
                 weight.requires_grad_(True)
             for step in range(steps):
                 rate = min((step + 1) / warm, (steps - step) / max(1, steps - warm))
                 optimizer.param_groups[0]["lr"] = self.rate * rate
-                found = loss(self.language.draw((self.texts, self.tokens), source=source))
                 optimizer.zero_grad()
-                found.backward()
+                loss(self.language.draw((self.texts, self.tokens), source=source)).backward()
                 torch.nn.utils.clip_grad_norm_(weights, _CLIP)
                 optimizer.step()
         for weight in weights:
             weight.requires_grad_(False)
             weight.grad = None
-        return float(found.detach())
 
 
 def weights_of(model: Decoder) -> list[Any]:
@@ -68,14 +65,14 @@ def weights_of(model: Decoder) -> list[Any]:
     return [w for layer in model.layers for w in vars(layer).values()] + [model.embedding, model.norm, model.head]
 
 
-def teach_target(model: Decoder, lessons: Lessons, *, steps: int, seed: int) -> float:
+def teach_target(model: Decoder, lessons: Lessons, *, steps: int, seed: int) -> None:
     """Train a decoder to predict the next token."""
 
     def loss(texts: Any) -> Any:
         logits = model.forward(texts[:, :-1], Nothing(model.device), every=True)
         return F.cross_entropy(logits.flatten(0, 1), texts[:, 1:].flatten())
 
-    return lessons.learn(weights_of(model), loss, steps=steps, seed=own_seed(seed, "lessons of the target"))
+    lessons.learn(weights_of(model), loss, steps=steps, seed=own_seed(seed, "lessons of the target"))
 
 
 class _Unrolled(Cache):
@@ -99,27 +96,21 @@ class _Unrolled(Cache):
         return torch.cat(keys, dim=2), torch.cat(values, dim=2)
 
 
-def _later(x: Any) -> Any:
-    """Each position's in the next one's place; zeros in the first's."""
-    return torch.cat((torch.zeros_like(x[:, :1]), x[:, :-1]), dim=1)
-
-
-def teach_draft(draft: DraftLayer, target: Watched, lessons: Lessons, *, steps: int, seed: int) -> float:
-    """Train a draft to choose what the target chooses, and one of features to predict the next feature, too. A fused
-    one meets its own outputs, as it will further ahead."""
+def teach_draft(draft: DraftLayer, target: Watched, lessons: Lessons, *, steps: int, seed: int) -> None:
+    """Train a draft to choose what the target chooses; one of features mostly to predict the target's next feature, as
+    in EAGLE. A fused one meets its own outputs, as it will further ahead."""
 
     def loss(texts: Any) -> Any:
         with torch.no_grad():
             aimed = target.forward(texts, Nothing(target.device), every=True).softmax(dim=-1)
-        cache, given, count = _Unrolled(target.device), _later(draft.given(texts)), texts.shape[1]
+        cache, given = _Unrolled(target.device), later(draft.given(texts))
         found: Any = 0.0
         for _ in range(_UNROLLED if draft.kind == "fused" else 1):
-            spot = Spot(cache, draft.model.cos[:count], draft.model.sin[:count], cache.mask(count), False)
-            features = draft.forward(texts, given, spot)
+            features = draft.forward(texts, given, draft.model.spot(cache, texts.shape[1]))
             found = found + F.cross_entropy(draft.logits(features).flatten(0, 1), aimed.flatten(0, 1))
-            given = _later(features)
+            given = later(features)
         if draft.kind == "features":
             return _TOKENS * found + F.smooth_l1_loss(features, normed(target.seen[-1], target.norm))
         return found
 
-    return lessons.learn(draft.weights, loss, steps=steps, seed=own_seed(seed, "lessons of the draft"))
+    lessons.learn(draft.weights, loss, steps=steps, seed=own_seed(seed, "lessons of the draft"))

@@ -31,8 +31,9 @@ class ProposeTree(Protocol):
     def __call__(self, context: Sequence[int], left: int) -> tuple[list[int], Parents]:
         """Tokens of a tree, and whom each follows; ``left``: how many on one branch can still be accepted."""
 
-    def saw(self, tokens: Sequence[int], path: Sequence[int], states: Any) -> None:
-        """The newest token and its tree as they were verified, the rows that stay, and hidden states [rows, width]."""
+    def saw(self, tokens: Any, path: Any, states: Any) -> None:
+        """The newest token and its tree as they were verified [1, rows], the rows that stay [kept], and hidden states
+        [rows, width]; all on the device."""
 
     def restart(self, prompt: Any) -> None:
         """Back to the prompt [1, tokens]."""
@@ -59,7 +60,7 @@ def binary(depth: int) -> Parents:
     return (0, *((row - 1) // 2 for row in range(1, 2 ** (depth + 1) - 1)))
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=1)  # a tree that does not change; more would remember a draft's own from the last step
 def branches(parents: Parents, device: Any) -> tuple[Any, Any]:
     """Which rows of a tree each sees [rows, rows], and how far behind the newest token each is."""
     sees = [[True] + [False] * (len(parents) - 1)]
@@ -97,7 +98,7 @@ class TreeDraft:
         self._held = known + first[:-1] if found else known[:same]
         return (first + second)[:nodes], comb(nodes)
 
-    def saw(self, tokens: Sequence[int], path: Sequence[int], states: Any) -> None:
+    def saw(self, tokens: Any, path: Any, states: Any) -> None:
         """It computes states of its own."""
 
     def restart(self, prompt: Any) -> None:
@@ -106,12 +107,12 @@ class TreeDraft:
         self._held = prompt[0].tolist()
 
 
-def _pass(model: Decoder, tokens: Sequence[int], parents: Parents, cache: Contiguous) -> Any:
-    """Hidden states [rows, width] of the newest token and those of its tree; each sees the text and its branch."""
+def _pass(model: Decoder, tokens: Any, parents: Parents, cache: Contiguous) -> Any:
+    """Hidden states [rows, width] of the newest token and its tree [1, rows]; each sees the text and its branch."""
     sees, depth = branches(parents, model.device)
     at = cache.length + depth
-    mask = torch.cat((sees.new_ones(len(tokens), cache.length), sees), dim=1)
-    x = F.embedding(torch.tensor([tokens], device=model.device), model.embedding)
+    mask = torch.cat((sees.new_ones(len(parents), cache.length), sees), dim=1)
+    x = F.embedding(tokens, model.embedding)
     return model.through(x, Spot(cache, model.cos[at], model.sin[at], mask, False), 0, len(model.layers))[0]
 
 
@@ -135,13 +136,15 @@ def speculate(
     while (missing := count - (len(known) - start)) > 0:
         proposed, parents = propose(known, missing - 1)
         rows = [known[-1], *proposed]
-        states = _pass(model, rows, parents, cache)
+        tokens = torch.tensor([rows], device=model.device)
+        states = _pass(model, tokens, parents, cache)
         chosen, margin = choose(model.logits(states))
         answers = chosen.tolist()
         path = _accepted(rows, parents, answers)
-        propose.saw(rows, path, states)
+        kept = torch.tensor(path, device=model.device)
+        propose.saw(tokens, kept, states)
         known += [answers[row] for row in path]
-        margins.append(margin[path])
+        margins.append(margin[kept])
         for place, row in enumerate(path):
             if place != row:
                 cache.kv[..., cache.length + place, :] = cache.kv[..., cache.length + row, :]
