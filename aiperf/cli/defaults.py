@@ -37,6 +37,7 @@ OTHER_VARIABLES = (
     *("AIPERF_STATE", "AIPERF_SCRATCH", "AIPERF_NSYS", "AIPERF_NCU", "AIPERF_PERF", "AIPERF_LIBS", "AIPERF_NVTX"),
     *("AIPERF_CUPTI", "AIPERF_GITLAB_TOKEN", "AIPERF_COMMIT", "AIPERF_REPOSITORY", "AIPERF_JOIN_TIMEOUT"),
     "AIPERF_NODE_SCRATCH",
+    "AIPERF_STORE",
 )
 """Variables that are the default of no option: those that users meet, and those that aiperf itself sets."""
 CHANGE_A_RUN = ("precision", "budget", "seed", "pin", "peaks", "timeout", "host-check")
