@@ -257,9 +257,12 @@ def _still_open(lacking: Sequence[str], others: Mapping[str, Answer]) -> str:
 
 
 def _stated(row: BookRow, citing: Sequence[Cited], key: Literal["differs", "lacks"]) -> tuple[str, ...]:
-    """What each citation says of itself, with its scenario where there are several."""
+    """What each citation says of itself, with its scenario unless all say the same."""
     stated = [(c.scenario, getattr(c.named[row.id], key)) for c in citing if row.id in c.named]
-    return tuple(f"{name}: {text}" if len(citing) > 1 else text for name, text in stated if text)
+    texts = {text for _, text in stated}
+    if len(texts) == 1 and len(stated) == len(citing):
+        return tuple(filter(None, texts))
+    return tuple(f"{name}: {text}" for name, text in stated if text)
 
 
 def stated_text(word: str, stated: Sequence[str]) -> str:

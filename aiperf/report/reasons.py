@@ -10,6 +10,7 @@ from collections import Counter
 
 from aiperf.analysis.outliers import ENOUGH_PAIRS
 from aiperf.analysis.pair_fit import MOST_PAIRS
+from aiperf.analysis.verdict import BEYOND_PAIRS
 from aiperf.records import CaseRecord, Comparison, Result, Summary
 from aiperf.report.numbers import (
     clean,
@@ -114,7 +115,7 @@ def _surer(result: Result) -> list[str]:
     found, verdict = result.comparison, result.verdict
     if verdict.word == "invalid":
         return ["More pairs cannot fix this: the side itself must change."]
-    if verdict.word == "inconclusive" and verdict.reason in _CHANGE:
+    if verdict.word == "inconclusive" and verdict.reason in BEYOND_PAIRS:
         return [f"More pairs cannot fix this: {_CHANGE[verdict.reason]}."]
     said = _decisive(result) if verdict.word == "inconclusive" else []
     if known(found.mde) and not math.isinf(found.mde):

@@ -275,10 +275,13 @@ def test_a_citation_that_lacks_nothing_answers_the_whole_row_when_its_cases_do(w
     assert (answered.answer, answered.why) == ("partly", "t: not reproduced.")
 
 
-def test_if_every_citation_lacks_something_each_is_named_with_what_it_lacks() -> None:
+def test_if_every_citation_lacks_something_each_is_named_with_what_it_lacks_unless_all_lack_the_same() -> None:
     citing = [naming(lacks="batch 128"), naming(scenario="t", lacks="batch 1")]
     (answered,) = answer_rows([row()], citing, [found(1.9, 2.1), found(1.9, 2.1, scenario="t")])
     assert (answered.answer, answered.why) == ("partly", "Lacks: s: batch 128; t: batch 1.")
+    citing = [naming(lacks="batch 128"), naming(scenario="t", lacks="batch 128")]
+    (answered,) = answer_rows([row()], citing, [found(1.9, 2.1), found(1.9, 2.1, scenario="t")])
+    assert (answered.answer, answered.why) == ("partly", "Lacks: batch 128.")
 
 
 def test_a_control_that_lacks_nothing_does_not_answer_what_the_gain_lacks() -> None:

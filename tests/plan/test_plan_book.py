@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -12,9 +11,7 @@ import pytest
 from aiperf.errors import AiperfError, UserError
 from aiperf.plan import book
 from aiperf.plan.book import BookRow, Claim, Figure, chapters, find_row, load_book
-from aiperf.scenario.citations import Citation
 from aiperf.scenario.find import Listing, list_scenarios
-from aiperf.store.reference import latest_measurements
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 
@@ -59,38 +56,6 @@ def test_every_shipped_scenario_cites_rows_that_the_book_has() -> None:
     cited = [(entry.name, row) for entry in shipped() for row in entry.book]
     assert cited
     assert [(name, row) for name, row in cited if row not in known] == []
-
-
-def recorded(listing: Listing, citation: Citation) -> Iterator[tuple[str, frozenset[str]]]:
-    """(the metric that it judges, all metrics that it holds) of the newest record of each cited case."""
-    named = {f"{listing.name}[{point}]" if point else listing.name for point in citation.cases}
-    for found in latest_measurements(listing.name, RESULTS)[0]:
-        record = found.record
-        if record.case.id in named:
-            yield record.case.measure.metric, frozenset(result.comparison.metric for result in record.results)
-
-
-def counted(text: str, judged: str) -> set[str]:
-    """Metrics that hold what a text names; of the 99th percentile, that of latencies and of what is judged."""
-    series = judged.rsplit("_p", 1)[0]
-    words = {
-        r"peak memory|\bRSS\b": {"peak_memory", "gpu_memory"},
-        r"\bp99\b": {"latency_p99", f"{series}_p99"},
-        r"\bgoodput\b": {"goodput"},
-    }
-    return {metric for word, metrics in words.items() if re.search(word, text) for metric in metrics}
-
-
-def test_what_a_citation_lacks_is_no_metric_that_its_newest_record_holds() -> None:
-    lacking = [(entry, c) for entry in shipped() for c in entry.citations if counted(c.lacks, "")]
-    assert lacking
-    held = {
-        (entry.name, c.row): metrics
-        for entry, c in lacking
-        for judged, measured in recorded(entry, c)
-        if (metrics := counted(c.lacks, judged) & measured)
-    }
-    assert held == {}
 
 
 def test_the_citations_of_a_row_lack_the_same() -> None:

@@ -130,6 +130,9 @@ async def _stream(
     if fault == "garbage":
         writer.write(b"<html>\n<p>an error page\n\n")
         return False
+    if fault == "reports":
+        _event(writer, {"error": {"message": "the engine gave up"}})
+        return False
     if fault == "unescaped":
         writer.write(b'data: {"error": "out of cache\nblocks"}\n\n')
         return False

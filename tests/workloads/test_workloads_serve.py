@@ -189,10 +189,11 @@ def test_audits_meet_requests_of_their_own_that_are_equal_on_both_sides(tmp_path
         ),
         (("--fault", "hang", "--after", "16"), {"timeout": 0.5}, "no whole answer within 0.5 s"),
         (("--fault", "garbage", "--after", "16"), {}, "the answer is not a stream of the OpenAI protocol"),
+        (("--fault", "reports", "--after", "16"), {}, "the first one: the server reports the engine gave up"),
         (
             ("--fault", "unescaped", "--after", "16"),
             {},
-            "the server reports out of cache blocks",
+            '{"error": "out of cache blocks"}',
         ),
         pytest.param(
             ("--fault", "close_early", "--after", "16"),

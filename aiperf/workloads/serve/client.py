@@ -27,7 +27,7 @@ _KEEP_ALIVE_S = 2.0
 _WATCH_S = 0.25
 """Between two looks at the server's batch."""
 _MESSAGE = 400
-"""Bytes of an error behind its first line."""
+"""Bytes that are shown of an event that is not JSON."""
 _HOPE_S = 0.05
 """Between two looks at what has become of the requests."""
 REFUSALS = (429, 503)
@@ -280,10 +280,13 @@ async def _read(answer: aiohttp.ClientResponse, request: Request, start: float) 
         if text[5:].strip() == b"[DONE]":
             done = True
             continue
-        if text[5:].lstrip().startswith(b'{"error"') and not text.endswith(b"}"):
-            # Some servers put the message in as it is, with its line breaks.
-            text += b" " + b" ".join((await answer.content.read(_MESSAGE)).split())
-        piece, finished = _piece(text[5:], request)
+        try:
+            event = json.loads(text[5:])
+        except ValueError as error:
+            # Some servers put a message into JSON as it is, with its line breaks: what follows belongs to it.
+            told = b" ".join([*text[5:].split(), *answer.content.read_nowait(_MESSAGE).split()])
+            raise ValueError(f"an event is not JSON ({error}): {told[:_MESSAGE]!r}") from None
+        piece, finished = _piece(event, request)
         done = done or finished
         if piece:
             request.times.append(came)
@@ -294,16 +297,11 @@ async def _read(answer: aiohttp.ClientResponse, request: Request, start: float) 
         request.error = "the answer holds no token"
 
 
-def _piece(text: bytes, request: Request) -> tuple[str, bool]:
-    """The text of one event, and whether it is the last one with text. Raises ValueError."""
-    try:
-        event = json.loads(text)
-    except ValueError as error:
-        if text.lstrip().startswith(b'{"error"'):
-            raise _Reported(_message(text.decode("utf-8", "replace"))) from None
-        raise ValueError(f"an event is not JSON ({error}): {text[:120]!r}") from None
+def _piece(event: Any, request: Request) -> tuple[str, bool]:
+    """The text of one event, and whether it is the last one with text. Raises ValueError, and _Reported for an error of
+    the server."""
     if not isinstance(event, dict):
-        raise ValueError(f"an event is {text[:40]!r}")
+        raise ValueError(f"an event is {str(event)[:40]!r}")
     if event.get("error"):
         raise _Reported(_message(json.dumps(event)))
     _note_counts(event, request)
