@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from aiperf.analysis.futility import chance_of_verdict
+from aiperf.analysis.verdict import deciding_pairs
 from aiperf.records import Note, Result
 
 Rule = Literal["verdict", "precision", "budget", "max_pairs", "futility"]
@@ -128,6 +129,6 @@ def half_width(result: Result) -> float:
 
 
 def _needed(open_results: Sequence[Result]) -> int | None:
-    counts = [r.comparison.pairs_needed for r in open_results]
+    counts = [deciding_pairs(r) for r in open_results]
     known = [count for count in counts if count is not None]
     return max(known) if known and len(known) == len(counts) else None

@@ -69,8 +69,7 @@ def machines(run: RunRecord, nodes: int | None = None) -> tuple[Machine, ...]:
 
 def node_names(run: RunRecord) -> list[str]:
     """What the nodes of a run are called, the head's first: by the launcher; on one host, its name."""
-    head, *others = machines(run)
-    return [run.node or head.name, *(one.name for one in others)]
+    return [one.name for one in _as_nodes(run)]
 
 
 def places(run: RunRecord, side: Side) -> dict[int | None, tuple[str, str]]:
@@ -90,22 +89,29 @@ def places(run: RunRecord, side: Side) -> dict[int | None, tuple[str, str]]:
 
 def later_machines(run: RunRecord) -> tuple[Machine, ...]:
     """The machines of later sessions and other parts that are none of ``machines``."""
-    own = machines(run)
+    own = _as_nodes(run)
     return tuple(one for one in map(_other, run.also_on) if not any(one.is_like(known) for known in own))
 
 
 def with_machines_of(run: RunRecord, other: RunRecord) -> RunRecord:
     """``run``, naming the machines of ``other`` too: a later session of it, or another part. A machine of both that has
-    another place in ``other`` counts as one that took the place of another."""
+    another place in ``other`` counts as one that took the place of another, and may be listed in two places."""
     nodes = (*run.nodes, *other.nodes[len(run.nodes) :])
     named = replace(run, nodes=nodes, node=run.node or other.node)
-    head: dict[str, Any] = {"node": str(other.host.get("hostname") or ""), "host_id": other.host_id, "host": other.host}
-    moved = [e for e, then in zip((head, *other.nodes), machines(named), strict=False) if not _other(e).is_like(then)]
+    name = other.node or str(other.host.get("hostname") or "")
+    head: dict[str, Any] = {"node": name, "host_id": other.host_id, "host": other.host}
+    moved = [e for e, then in zip((head, *other.nodes), _as_nodes(named), strict=False) if not _other(e).is_like(then)]
     also = list(named.also_on)
     for entry in (*moved, *other.also_on):
         if not any(_other(entry).is_like(_other(listed)) for listed in also):
             also.append(dict(entry))
     return replace(named, also_on=tuple(also))
+
+
+def _as_nodes(run: RunRecord) -> tuple[Machine, ...]:
+    """``machines``, the head too under the name that the launcher gave it."""
+    head, *others = machines(run)
+    return (replace(head, name=run.node or head.name), *others)
 
 
 def _other(node: Mapping[str, Any]) -> Machine:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from printed import lines_of, markdown_of
 
 from aiperf.analysis.rows import comparison_row
+from aiperf.analysis.stopping import Stop, next_step
 from aiperf.analysis.verdict import BEYOND_PAIRS
 from aiperf.records import CaseRecord, Check, Incident, Side, Summary
 from aiperf.report.frame import case_line
@@ -335,6 +336,9 @@ def test_a_verdict_that_no_number_of_pairs_brings_names_none(reason: str) -> Non
     assert "2 inconclusive (needs about 12 pairs)" in summary_line([open_one, stuck], seconds=1)
     assert [comparison_row(r, r.results[0]).pairs_needed for r in (open_one, stuck)] == [12, None]
     assert "More pairs cannot fix this" in " ".join(result_sentences(stuck.results[0]))
+    how = {"looks": (6, 10), "pairs_done": 10, "elapsed": 1.0, "budget": 9.0, "mean_pair_seconds": 0.1, "width": 0.01}
+    stops = [next_step(r.results, **how) for r in (open_one, stuck)]
+    assert [stop.pairs_needed for stop in stops if isinstance(stop, Stop)] == [12, None]
 
 
 def test_several_inconclusive_cases_name_the_most_pairs_needed() -> None:

@@ -90,32 +90,35 @@ def test_what_was_not_recorded_for_sure_is_null_and_no_guess(tmp_path: Path, cha
     assert {(row["node"], row["host"]) for row in exported(tmp_path, "samples") if row["side"] == "after"} == {("", "")}
 
 
-def session(*names: str) -> RunRecord:
-    """A run on nodes of these names, which are those of their hosts as well."""
+def session(*names: str, domain: str = "") -> RunRecord:
+    """A run on nodes of these names; their hosts have the same, within a domain."""
     head, *others = names
-    nodes = tuple({"node": name, "host_id": "h-1", "host": {"hostname": name}} for name in others)
-    return RunRecord("r", (), "", host={"hostname": head}, host_id="h-1", node=head, nodes=nodes)
+    nodes = tuple({"node": name, "host_id": "h-1", "host": {"hostname": name + domain}} for name in others)
+    return RunRecord("r", (), "", host={"hostname": head + domain}, host_id="h-1", node=head, nodes=nodes)
 
 
+@pytest.mark.parametrize("domain", ["", ".site"])
 @pytest.mark.parametrize(
-    ("first", "later", "moved"),
+    ("first", "later", "moved", "more"),
     [
-        ("n1 n2 n3", "n1 n3", ["n3"]),
-        ("n1 n2 n3", "n2 n1 n3", ["n2", "n1"]),
-        ("n1 n2", "n2 n1 n3", ["n2", "n1"]),
-        ("n1 n2 n3", "n1 n2", []),
-        ("n1 n2", "n1 n2 n3", []),
+        ("n1 n2 n3", "n1 n3", ["n3"], []),
+        ("n1 n2 n3", "n2 n1 n3", ["n2", "n1"], []),
+        ("n1 n2", "n2 n1 n3", ["n2", "n1"], []),
+        ("n1 n2 n3", "n1 n2", [], []),
+        ("n1 n2", "n1 n2 n3", [], []),
+        ("n1", "n2 n1", ["n2"], ["n2"]),
+        ("n1 n2", "n3 n2", ["n3"], ["n3"]),
     ],
 )
 def test_a_machine_that_took_the_place_of_another_leaves_no_rank_with_a_node(
-    tmp_path: Path, first: str, later: str, moved: list[str]
+    tmp_path: Path, first: str, later: str, moved: list[str], more: list[str], domain: str
 ) -> None:
-    both = with_machines_of(session(*first.split()), session(*later.split()))
+    both = with_machines_of(session(*first.split(), domain=domain), session(*later.split(), domain=domain))
     assert [entry["node"] for entry in both.also_on] == moved
-    assert with_machines_of(both, session(*later.split())).also_on == both.also_on, "each is listed once"
-    assert later_machines(both) == (), "all of them are named already"
+    assert with_machines_of(both, session(*later.split(), domain=domain)).also_on == both.also_on, "each is listed once"
+    assert [one.name for one in later_machines(both)] == more, "the others are named already"
     write_run(tmp_path, [spread()], host=both.host, node=both.node, nodes=both.nodes, also_on=both.also_on)
-    ran = [(None, None)] * 2 if moved else [("n1", "n1"), ("n2", "n2")]
+    ran = [(None, None)] * 2 if moved else [("n1", f"n1{domain}"), ("n2", f"n2{domain}")]
     assert [found[2:] for found in queried(tmp_path) if found[0] == "after"] == ran
     assert rows("SELECT nodes FROM runs", tmp_path) == [([one["node"] for one in ({"node": "n1"}, *both.nodes)],)]
 

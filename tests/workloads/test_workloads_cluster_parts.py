@@ -28,6 +28,7 @@ from aiperf.workloads.cluster.shifts.capacity_aware import CapacityAware
 from aiperf.workloads.cluster.shifts.fixed import fixed
 from aiperf.workloads.decoder.model import PRESETS
 from aiperf.workloads.engine.demands import Demand
+from aiperf.workloads.engine.engine import Engine
 from aiperf.workloads.engine.pages import BrokenBooks, PagePool
 from aiperf.workloads.engine.running import Running
 
@@ -210,9 +211,16 @@ def test_a_blocking_worker_offers_before_it_sends_and_receives_when_it_looks(lin
     to[1].send(Expect(0, 0)), to[1].send(Fetch(0, 0))
     coming.wait(0.0, 5.0)
     assert line.sent == [], "it was received in the thread that looked"
+    coming.load = lambda: 12
     (came,) = coming.due(0.0)
     assert torch.equal(came.brought, kv)
+    assert coming.loads == [(0.0, 12.0 + len(came.tokens))], "what has just come is a load as well"
     source[1].close(), to[1].close()
+
+
+def test_the_load_of_a_worker_is_the_tokens_of_what_waits_and_of_what_runs():
+    under_way = SimpleNamespace(waiting=[Running(demand(), [1] * 5)], running=[Running(demand(), [1] * 7)])
+    assert Engine.tokens_here(under_way) == 12
 
 
 def test_a_worker_that_goes_away_ends_the_iteration_of_the_others():

@@ -28,7 +28,7 @@ from aiperf.workloads.cluster.messages import (
 )
 from aiperf.workloads.cluster.offloads.always import always
 from aiperf.workloads.cluster.offloads.never import never
-from aiperf.workloads.cluster.rebalances.predicted import MoveLong
+from aiperf.workloads.cluster.rebalances.predicted import LongRequestMover
 from aiperf.workloads.cluster.router import Router, WorkerView
 from aiperf.workloads.cluster.routes.least_requests import least_requests
 from aiperf.workloads.cluster.routes.round_robin import round_robin
@@ -160,7 +160,7 @@ def view(rank, *lengths):
 
 
 def test_a_long_request_leaves_the_fuller_worker_where_both_are_evener_then():
-    move_long = MoveLong(pool_tokens=100)
+    move_long = LongRequestMover(pool_tokens=100)
     full, empty = view(0, 8, 100, 128, 100), view(1, 8)
     assert move_long([full, empty], ()) == (3, full, empty), "of 128 each as predicted"
     assert move_long([empty, full], {3}) == (2, full, empty)
@@ -174,8 +174,8 @@ def test_a_long_request_leaves_the_fuller_worker_where_both_are_evener_then():
 def test_nothing_moves_while_the_pool_of_the_fuller_worker_will_do():
     full, empty = view(0, 100, 100), view(1)
     held = 2 * (8 + 128)
-    assert MoveLong(held)([full, empty], ()) is None
-    assert MoveLong(held - 1)([full, empty], ()) == (1, full, empty)
+    assert LongRequestMover(held)([full, empty], ()) is None
+    assert LongRequestMover(held - 1)([full, empty], ()) == (1, full, empty)
 
 
 def test_a_request_that_moves_is_expected_there_before_it_is_sent(routed):

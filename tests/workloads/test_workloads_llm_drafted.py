@@ -33,9 +33,9 @@ def _side(path, **params):
     return llm.drafted(Context(seed=3, shared_scratch=path), **{**_SMALL, **params})
 
 
-def _target(tokens: int = 64) -> drafts.Watched:
+def _target(tokens: int = 64) -> drafts.FeatureDecoder:
     model = draw(_SHAPE, seed=1, max_tokens=tokens)
-    return drafts.Watched(_SHAPE, model.embedding, model.layers, model.norm, model.head, tokens)
+    return drafts.FeatureDecoder(_SHAPE, model.embedding, model.layers, model.norm, model.head, tokens)
 
 
 def test_every_draft_gives_what_greedy_decoding_gives_and_counts_its_passes(tmp_path):
@@ -64,18 +64,18 @@ def test_every_draft_gives_what_greedy_decoding_gives_and_counts_its_passes(tmp_
 
 
 def test_sides_that_are_set_up_at_once_train_the_target_once(tmp_path, monkeypatch):
-    taught = []
+    trained = []
 
-    def teach(model, lessons, **how):
-        taught.append(model)
+    def train(model, work, **how):
+        trained.append(model)
         time.sleep(0.1)
         model.head.mul_(2)
 
-    monkeypatch.setattr(drafted, "teach_target", teach)
+    monkeypatch.setattr(drafted, "train_target", train)
     with ThreadPoolExecutor(2) as pool:  # each opens the lock's file anew, as a process does
         one, other = pool.map(lambda _: _side(tmp_path), range(2))
     one.step(), other.step()
-    assert len(taught) == 1
+    assert len(trained) == 1
     assert torch.equal(one.outputs()["margins"], other.outputs()["margins"]), "both have what was learnt"
 
 
@@ -94,8 +94,8 @@ def test_a_step_knows_no_tree_from_the_step_before(tmp_path):
 
 
 def test_what_a_draft_learns_it_proposes(tmp_path):
-    taught = {"target_steps": 60, "draft_steps": 60, "texts": 16, "new_tokens": 24}
-    side = _side(tmp_path, draft="features", tree_tokens=6, **taught)
+    few = {"target_steps": 60, "draft_steps": 60, "texts": 16, "new_tokens": 24}
+    side = _side(tmp_path, draft="features", tree_tokens=6, **few)
     side.step()
     assert side.facts["target_accuracy"] > 0.8
     assert side.facts["draft_accuracy"] > 0.8
@@ -176,8 +176,8 @@ def test_after_a_verified_branch_the_cache_holds_what_one_pass_over_the_whole_te
     torch.testing.assert_close(proposer._cache.kv[..., :10, :], whole.kv[..., :10, :], atol=1e-5, rtol=1e-5)
 
 
-def _lessons():
-    return training.Lessons(Language(vocab=48, topics=2, seed=1, device="cpu"), texts=4, tokens=12, rate=0.01)
+def _training():
+    return training.Training(Language(vocab=48, topics=2, seed=1, device="cpu"), texts=4, tokens=12, rate=0.01)
 
 
 @pytest.mark.parametrize(("kind", "passes"), [("tokens", 1), ("features", 1), ("fused", 3)])
@@ -190,7 +190,7 @@ def test_a_fused_draft_is_trained_three_tokens_ahead(kind, passes, monkeypatch):
         return given[-1][1]
 
     monkeypatch.setattr(drafts.DraftLayer, "forward", watched)
-    training.teach_draft(draft, target, _lessons(), steps=2, seed=1)
+    training.train_draft(draft, target, _training(), steps=2, seed=1)
     assert len(given) == 2 * passes
     for (_, features), (before, _) in pairwise(given[:passes]):
         assert torch.equal(before[:, 1:], features[:, :-1]), "further ahead it is given its own outputs"
@@ -198,20 +198,20 @@ def test_a_fused_draft_is_trained_three_tokens_ahead(kind, passes, monkeypatch):
 
 def test_a_draft_of_features_learns_to_predict_the_target_s_next_feature(monkeypatch):
     monkeypatch.setattr(training, "_TOKENS", 0.0)
-    target, lessons = _target(), _lessons()
+    target, work = _target(), _training()
     draft = drafts.DraftLayer(target, "features", seed=5)
-    texts = lessons.language.draw((16, 12), source=torch.Generator().manual_seed(9))
+    texts = work.language.draw((16, 12), source=torch.Generator().manual_seed(9))
 
     @torch.inference_mode()
     def distance():
         target.forward(texts, Nothing())
         aimed = draft.given(texts)
-        found = draft.forward(texts, drafts.later(aimed), draft.model.spot(Nothing(), 12))
+        found = draft.forward(texts, drafts.shift_right(aimed), draft.model.spot(Nothing(), 12))
         return float((found - aimed).square().mean())
 
-    untaught = distance()
-    training.teach_draft(draft, target, lessons, steps=20, seed=1)
-    assert distance() < 0.8 * untaught
+    untrained = distance()
+    training.train_draft(draft, target, work, steps=20, seed=1)
+    assert distance() < 0.8 * untrained
 
 
 def test_an_unrolled_pass_sees_what_a_draft_sees_that_is_as_far_ahead():

@@ -180,6 +180,7 @@ def test_a_side_that_reads_a_cached_file_tells_that_it_fetched_none_of_it(tmp_pa
         ({"source": "http", "layout": "files", "samples": 64}, "layout single"),
         ({"assign": "all"}, "2 or more"),
         ({"assign": "round_robin", "samples": 64}, "2 or more"),
+        ({"layout": "per_reader", "samples": 64}, "for assign round_robin"),
         ({"requests": 4}, "order random"),
         ({"requests": 4, "order": "random", "read_size": 5000}, "whole blocks"),
         ({"requests": 257, "order": "random", "read_size": 4096}, "257 requests"),

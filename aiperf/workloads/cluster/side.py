@@ -23,7 +23,7 @@ from aiperf.workloads.cluster.offloads.always import always
 from aiperf.workloads.cluster.offloads.conditional import Conditional
 from aiperf.workloads.cluster.offloads.never import never
 from aiperf.workloads.cluster.prefix_pool import PooledPrefix, SharedPages
-from aiperf.workloads.cluster.rebalances.predicted import MoveLong
+from aiperf.workloads.cluster.rebalances.predicted import LongRequestMover
 from aiperf.workloads.cluster.router import Offload, Route, Router, WorkerView
 from aiperf.workloads.cluster.routes.composite import CompositeCost
 from aiperf.workloads.cluster.routes.least_requests import least_requests
@@ -150,7 +150,7 @@ class ClusterSide(EngineSide):
         pulled = asked.dispatch == "queue"
         if asked.roles == "mixed":  # whoever gets a request does all of it
             copies = RACERS if asked.route == "race" else 1
-            moves = MoveLong(pool_tokens) if asked.rebalance == "predicted" else None
+            moves = LongRequestMover(pool_tokens) if asked.rebalance == "predicted" else None
             return Router(self._links, views, route, route, never, shift, asked.page_tokens, copies, moves, pulled)
         offload = offload_of(asked)
         page = asked.page_tokens

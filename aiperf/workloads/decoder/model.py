@@ -103,16 +103,17 @@ def _layer(x: Any, layer: DecoderLayer, spot: Spot, keep: Extend, attend: Attend
 
 def _qkv(x: Any, layer: DecoderLayer) -> Any:
     """Queries, keys and values of all heads, one behind the other: [batch, count, ...]."""
-    return linear(_normed(x, layer.attention_norm), layer.qkv)
+    return linear(normed(x, layer.attention_norm), layer.qkv)
 
 
 def _fed_forward(x: Any, layer: DecoderLayer, join: Join) -> Any:
-    gate, up = halves(_normed(x, layer.mlp_norm), layer.gate_up)
+    gate, up = halves(normed(x, layer.mlp_norm), layer.gate_up)
     return x + join(linear(F.silu(gate) * up, layer.down))
 
 
-def _normed(x: Any, weight: Any) -> Any:
-    return F.rms_norm(x, weight.shape, weight, EPS)
+def normed(x: Any, weight: Any = None) -> Any:
+    """``x`` [..., width], of a mean square of one, times ``weight`` [width]."""
+    return F.rms_norm(x, x.shape[-1:], weight, EPS)
 
 
 @dataclass
@@ -217,13 +218,13 @@ class Decoder:
         """Keys and values of hidden states ``x`` for layers ``start`` to ``stop``, which are not run."""
         for index in range(start, stop):
             layer = self.layers[index]
-            both = F.linear(_normed(x, layer.attention_norm), layer.qkv[self.shape.width :])
+            both = F.linear(normed(x, layer.attention_norm), layer.qkv[self.shape.width :])
             k, v = both.unflatten(-1, (-1, self.shape.head_dim)).transpose(1, 2).chunk(2, dim=1)
             spot.cache.extend(self.places[index], _rotated(k, spot.cos, spot.sin), v)
 
     def logits(self, x: Any) -> Any:
         """Logits of hidden states."""
-        return F.linear(_normed(x, self.norm), self.head)
+        return F.linear(normed(x, self.norm), self.head)
 
     def first_layers(self, count: int) -> Decoder:
         """A smaller decoder with a copy of the embedding, the first ``count`` layers, and the head."""

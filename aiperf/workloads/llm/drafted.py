@@ -19,9 +19,9 @@ from aiperf.workloads.decoder.model import Shape, draw
 from aiperf.workloads.decoder.speculation import Tally
 from aiperf.workloads.llm import trees
 from aiperf.workloads.llm.agreement import same_tokens
-from aiperf.workloads.llm.feature_draft import DraftLayer, Proposer, Watched, later
+from aiperf.workloads.llm.feature_draft import DraftLayer, FeatureDecoder, Proposer, shift_right
 from aiperf.workloads.llm.texts import Language
-from aiperf.workloads.llm.training import Lessons, teach_draft, teach_target, weights_of
+from aiperf.workloads.llm.training import Training, train_draft, train_target, weights_of
 from aiperf.workloads.shared.page_cache import fill_once
 from aiperf.workloads.shared.seeded import gemm_peak, own_seed
 
@@ -44,10 +44,10 @@ class TrainedSide:
         self._language = Language(vocab=asked.vocab, topics=asked.topics, seed=context.seed, device=device)
         tokens = asked.prompt_tokens + asked.new_tokens + 1
         self._room = tokens + max(asked.ahead, asked.tree_tokens) + 1
-        self._lessons = Lessons(self._language, texts=asked.texts, tokens=tokens, rate=asked.rate)
-        self.target = self._taught()
+        self._training = Training(self._language, texts=asked.texts, tokens=tokens, rate=asked.rate)
+        self.target = self._trained_target()
         self._proposers: list[Proposer] = []
-        self.facts = self._accuracies(None if asked.draft == "none" else self._taught_draft())
+        self.facts = self._accuracies(None if asked.draft == "none" else self._trained_draft())
         self.target.seen = []
         if device.startswith("cuda"):  # what training used is not a step's
             torch.cuda.empty_cache()
@@ -60,28 +60,28 @@ class TrainedSide:
         self.tally = Tally()
         self.redraw(context.seed)
 
-    def _taught(self) -> Watched:
+    def _trained_target(self) -> FeatureDecoder:
         """The target, trained by one side while the others wait, and loaded by all: trainings may round differently."""
         asked, seed = self._asked, self._asked.context.seed
         model = draw(self.shape, seed=seed, max_tokens=self._room, device=asked.context.device)
 
         def write(folder: Path) -> None:
-            teach_target(model, self._lessons, steps=asked.target_steps, seed=seed)
+            train_target(model, self._training, steps=asked.target_steps, seed=seed)
             torch.save([weight.cpu() for weight in weights_of(model)], folder / "weights.pt")
 
-        numbers = (*vars(self.shape).values(), asked.topics, asked.texts, self._lessons.tokens, asked.target_steps)
+        numbers = (*vars(self.shape).values(), asked.topics, asked.texts, self._training.tokens, asked.target_steps)
         folder = asked.context.shared_scratch / "-".join(map(str, ("target", *numbers, asked.rate, seed)))
         with folder.with_name(f"{folder.name}.lock").open("w") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
             fill_once(folder, write)
         for weight, saved in zip(weights_of(model), torch.load(folder / "weights.pt"), strict=True):
             weight.copy_(saved)
-        return Watched(self.shape, model.embedding, model.layers, model.norm, model.head, self._room)
+        return FeatureDecoder(self.shape, model.embedding, model.layers, model.norm, model.head, self._room)
 
-    def _taught_draft(self) -> DraftLayer:
+    def _trained_draft(self) -> DraftLayer:
         asked, seed = self._asked, own_seed(self._asked.context.seed, "draft")
         draft = DraftLayer(self.target, asked.draft, seed=seed)
-        teach_draft(draft, self.target, self._lessons, steps=asked.draft_steps, seed=seed)
+        train_draft(draft, self.target, self._training, steps=asked.draft_steps, seed=seed)
         how = {"ahead": asked.ahead, "beam": asked.beam, "nodes": asked.tree_tokens}
         self._proposers = [Proposer(self.target, draft, **how) for _ in range(asked.sequences)]
         return draft
@@ -91,13 +91,13 @@ class TrainedSide:
         next token, and how often the draft's first choice is the target's."""
         asked, target = self._asked, self.target
         source = torch.Generator(target.device).manual_seed(own_seed(asked.context.seed, "held out"))
-        texts, nothing = self._language.draw((_HELD_OUT, self._lessons.tokens), source=source), Nothing(target.device)
+        texts, nothing = self._language.draw((_HELD_OUT, self._training.tokens), source=source), Nothing(target.device)
         with torch.inference_mode():
             chosen, _ = choose(target.forward(texts, nothing, every=True))
             same = {"target_accuracy": chosen[:, :-1] == texts[:, 1:]}
             if draft is not None:
                 spot = draft.model.spot(nothing, texts.shape[1])
-                own = draft.logits(draft.forward(texts, later(draft.given(texts)), spot))
+                own = draft.logits(draft.forward(texts, shift_right(draft.given(texts)), spot))
                 same["draft_accuracy"] = own.argmax(dim=-1) == chosen
         found = {name: float(each[:, asked.prompt_tokens :].float().mean()) for name, each in same.items()}
         if found["target_accuracy"] < asked.least_accuracy:

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from aiperf.workloads.decoder.caches import Contiguous, Room
-from aiperf.workloads.decoder.model import EPS, Decoder, Shape, Spot, draw
+from aiperf.workloads.decoder.model import Decoder, Shape, Spot, draw, normed
 from aiperf.workloads.llm.trees import Parents
 
 _LESS = 1e-4
@@ -22,7 +22,7 @@ _LESS = 1e-4
 
 
 @dataclass
-class Watched(Decoder):
+class FeatureDecoder(Decoder):
     """A decoder that keeps the states after a quarter, after half and after all of its layers: what drafts may see."""
 
     def through(self, x: Any, spot: Spot, start: int, stop: int) -> Any:
@@ -34,12 +34,7 @@ class Watched(Decoder):
         return x
 
 
-def normed(x: Any, weight: Any = None) -> Any:
-    """Of a mean square of one in the last dimension."""
-    return F.rms_norm(x, x.shape[-1:], weight, EPS)
-
-
-def later(x: Any) -> Any:
+def shift_right(x: Any) -> Any:
     """Each position's in the next one's place; zeros in the first's."""
     return F.pad(x, (0, 0, 1, 0))[:, :-1]
 
@@ -51,7 +46,7 @@ class DraftLayer:
     target has been, the draft's own output takes a feature's place. All kinds have as many parameters, and the target's
     embedding and projection."""
 
-    def __init__(self, target: Watched, kind: str, *, seed: int) -> None:
+    def __init__(self, target: FeatureDecoder, kind: str, *, seed: int) -> None:
         shape, width = target.shape, target.shape.width
         inner = shape.inner - (width if kind == "fused" else 0)
         own = Shape(1, width, shape.heads, shape.kv_heads, inner, shape.vocab)
@@ -92,7 +87,7 @@ class Proposer:
     that begin with its ``beam`` likeliest (EAGLE-2, arXiv 2406.16858, section 4). The tokens come to the host once
     for each."""
 
-    def __init__(self, target: Watched, draft: DraftLayer, *, ahead: int, beam: int, nodes: int) -> None:
+    def __init__(self, target: FeatureDecoder, draft: DraftLayer, *, ahead: int, beam: int, nodes: int) -> None:
         self._target, self._draft, self._ahead, self._beam, self._nodes = target, draft, ahead, beam, nodes
         shape, tokens = target.shape, target.max_tokens + ahead * beam
         self._cache = Contiguous(Room(1, 1, shape.kv_heads, shape.head_dim, tokens, device=target.device))
@@ -101,7 +96,7 @@ class Proposer:
         """Another prompt [1, tokens], which the target has just been through."""
         given, count = self._draft.given(prompt), prompt.shape[1]
         self._cache.truncate(0)
-        self._draft.forward(prompt, later(given), self._draft.model.spot(self._cache, count))
+        self._draft.forward(prompt, shift_right(given), self._draft.model.spot(self._cache, count))
         self._prompted = (count, given[:, -1:])
 
     def begin(self) -> None:

@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 
 from aiperf.workloads.decoder.caches import Cache, Nothing
-from aiperf.workloads.decoder.model import Decoder
-from aiperf.workloads.llm.feature_draft import DraftLayer, Watched, later, normed
+from aiperf.workloads.decoder.model import Decoder, normed
+from aiperf.workloads.llm.feature_draft import DraftLayer, FeatureDecoder, shift_right
 from aiperf.workloads.llm.texts import Language
 from aiperf.workloads.shared.seeded import own_seed
 
@@ -27,7 +27,7 @@ _TOKENS = 0.1
 
 
 @dataclass(frozen=True)
-class Lessons:
+class Training:
     """Texts of a language that are drawn anew, equal for equal seeds."""
 
     language: Language
@@ -37,7 +37,7 @@ class Lessons:
     rate: float
     """The highest learning rate."""
 
-    def learn(self, weights: Sequence[Any], loss: Callable[[Any], Any], *, steps: int, seed: int) -> None:
+    def fit(self, weights: Sequence[Any], loss: Callable[[Any], Any], *, steps: int, seed: int) -> None:
         """Changes ``weights`` in place so that ``loss`` of texts falls."""
         device = weights[0].device
         source = torch.Generator(device).manual_seed(seed)
@@ -65,14 +65,14 @@ def weights_of(model: Decoder) -> list[Any]:
     return [w for layer in model.layers for w in vars(layer).values()] + [model.embedding, model.norm, model.head]
 
 
-def teach_target(model: Decoder, lessons: Lessons, *, steps: int, seed: int) -> None:
+def train_target(model: Decoder, training: Training, *, steps: int, seed: int) -> None:
     """Train a decoder to predict the next token."""
 
     def loss(texts: Any) -> Any:
         logits = model.forward(texts[:, :-1], Nothing(model.device), every=True)
         return F.cross_entropy(logits.flatten(0, 1), texts[:, 1:].flatten())
 
-    lessons.learn(weights_of(model), loss, steps=steps, seed=own_seed(seed, "lessons of the target"))
+    training.fit(weights_of(model), loss, steps=steps, seed=own_seed(seed, "lessons of the target"))
 
 
 class _Unrolled(Cache):
@@ -96,21 +96,21 @@ class _Unrolled(Cache):
         return torch.cat(keys, dim=2), torch.cat(values, dim=2)
 
 
-def teach_draft(draft: DraftLayer, target: Watched, lessons: Lessons, *, steps: int, seed: int) -> None:
+def train_draft(draft: DraftLayer, target: FeatureDecoder, training: Training, *, steps: int, seed: int) -> None:
     """Train a draft to choose what the target chooses; one of features mostly to predict the target's next feature, as
     in EAGLE. A fused one meets its own outputs, as it will further ahead."""
 
     def loss(texts: Any) -> Any:
         with torch.no_grad():
             aimed = target.forward(texts, Nothing(target.device), every=True).softmax(dim=-1)
-        cache, given = _Unrolled(target.device), later(draft.given(texts))
+        cache, given = _Unrolled(target.device), shift_right(draft.given(texts))
         found: Any = 0.0
         for _ in range(_UNROLLED if draft.kind == "fused" else 1):
             features = draft.forward(texts, given, draft.model.spot(cache, texts.shape[1]))
             found = found + F.cross_entropy(draft.logits(features).flatten(0, 1), aimed.flatten(0, 1))
-            given = later(features)
+            given = shift_right(features)
         if draft.kind == "features":
             return _TOKENS * found + F.smooth_l1_loss(features, normed(target.seen[-1], target.norm))
         return found
 
-    lessons.learn(draft.weights, loss, steps=steps, seed=own_seed(seed, "lessons of the draft"))
+    training.fit(draft.weights, loss, steps=steps, seed=own_seed(seed, "lessons of the draft"))

@@ -1,7 +1,7 @@
-"""Speculative greedy decoding with trees of proposals, all of them verified in one pass: beside each of a draft's
-choices its second one, or two choices of each of several heads in every combination.
+"""Speculative greedy decoding with trees of proposals of any shape, a chain among them, each verified in one pass.
 
-What must not live here: chains of proposals and how acceptance is set (decoder/speculation.py), heads, the model.
+What must not live here: flat lists of proposals and how acceptance is set (decoder/speculation.py), drafts of features
+(feature_draft.py), heads, the model.
 """
 
 from __future__ import annotations

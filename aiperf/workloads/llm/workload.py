@@ -1,5 +1,5 @@
 """llm.generate: one random-weight decoder produces tokens for a fixed set of prompts, all there from the start.
-llm.drafted, of a target and drafts that are trained, is drafted.py's.
+Re-exports llm.drafted (drafted.py).
 
 What must not live here: the model (workloads/decoder), steps (sides.py), arrivals, timing.
 """

@@ -49,7 +49,9 @@ class _NewProcesses:
         self._helper.send(f"{number} {rounds}".encode())
         status = int(self._helper.answer())
         if status not in (0, limited.OUT_OF_MEMORY):
-            raise RuntimeError(f"the process of a request ended with status {status}; its words are in stderr")
+            raise RuntimeError(
+                f"the process of a request ended with status {status}; its last words are in this side's stderr"
+            )
         return None if status else self._answer
 
     def close(self) -> None:
@@ -146,7 +148,8 @@ def requests(
     here with ``offload``, which keeps the blocks in host memory.
 
     Metric: ``answered``, the share of requests with an answer. Check ``right_answers``: every answer is what the CPU
-    computes from the same input, and a request without one is known as such; its value is the larger share of these.
+    computes from the same input, and a request without an answer is marked as failed; the check's value is the
+    larger of both sides' shares of failed requests.
     Items: requests. Source: book chapter 19.
     """
     asked = SimpleNamespace(**locals())

@@ -16,7 +16,7 @@ SLOTS = 3
 
 class Slots:
     """Each piece is copied into a slot, lent to the current stream's kernels, and copied back, each copy on a stream of
-    its direction. Pieces are entered and left in turn, ``SLOTS`` others or more before one comes again."""
+    its direction. Pieces are entered and left in turn; at least ``SLOTS - 1`` others come before one comes again."""
 
     def __init__(self, queues: Any, pieces: Any, room: Any) -> None:
         """``pieces``: a tensor of pinned memory, a row each; ``room``: one of ``SLOTS`` rows on the GPU."""

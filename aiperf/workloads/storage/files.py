@@ -61,7 +61,7 @@ def data_set(asked: SimpleNamespace) -> FileSet:
             page_cache.write_synced(folder / f"{i:06d}.bin", content[i * each : (i + 1) * each])
 
     kind = f"{layout}-{order}-{asked.read_size}" if order == "preshuffled" else layout
-    if asked.assign == "round_robin" and layout == "per_reader":
+    if layout == "per_reader":
         kind = f"per_reader-in-turn-{asked.samples}"
     folder = asked.context.shared_scratch / f"read-{kind}-{size}-{count}-{seed}"
     page_cache.fill_once(folder, write)
@@ -74,7 +74,7 @@ def _stored(asked: SimpleNamespace, content: memoryview) -> memoryview:
     if asked.order == "preshuffled":
         blocks = flat.reshape(-1, asked.read_size)
         return memoryview(blocks[shuffled(asked, len(blocks))]).cast("B")
-    if asked.assign == "round_robin" and asked.layout == "per_reader":
+    if asked.layout == "per_reader":
         turns = flat.reshape(-1, asked.context.world_size, len(flat) // asked.samples)
         return memoryview(turns.swapaxes(0, 1).tobytes())
     return content

@@ -58,6 +58,8 @@ def _check_assigned(asked: SimpleNamespace) -> None:
     odd = asked.source != "file" or asked.layout not in ("single", "per_reader") or not asked.samples
     if asked.assign == "round_robin" and odd:
         raise ValueError("assign round_robin needs samples, source file, and layout single or per_reader")
+    if asked.layout == "per_reader" and asked.assign != "round_robin":
+        raise ValueError("layout per_reader is for assign round_robin: the samples of each rank in a file of its own")
 
 
 def _check_preshuffled(asked: SimpleNamespace) -> None:
@@ -107,9 +109,9 @@ def read(
     in flight, each by a thread. ``ram``: the set was read in set-up, a step copies it in the same pieces. ``http``: a
     server process of this host answers GETs of ranges over loopback, from the page cache, on ``depth`` connections. A
     step makes ``epochs`` passes; of a cold set only the first is cold, unless ``io`` is direct. Several ranks begin a
-    step together, each with an equal part, or with ``assign`` ``all`` with the whole set. ``round_robin``: a
-    rank's part are the samples that it gets in its turn, each read by itself; with layout ``per_reader`` they lie in a
-    file of its own.
+    step together, each with an equal part, or with ``assign`` ``all`` with the whole set. ``round_robin`` gives
+    samples to ranks in turn, each read by itself; with layout ``per_reader`` each rank's samples lie in a file of its
+    own.
 
     ``mount``: the files are reached through a mount of their own, a bind mount of their folder or an overlay with it as
     the lower layer; ``anew`` mounts before every iteration, so that an overlay has looked up no name yet.

@@ -18,7 +18,7 @@ def predicted_size(demand: Demand) -> int:
     return demand.prompt_tokens + predicted_tokens(demand)
 
 
-class MoveLong:
+class LongRequestMover:
     """``pool_tokens``: what a worker's pool holds."""
 
     def __init__(self, pool_tokens: int) -> None:
