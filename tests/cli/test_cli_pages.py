@@ -119,7 +119,7 @@ def options(name: str) -> set[str]:
 def argv(command: str) -> list[str]:
     """The words to type; paths of stored reference runs are those of the checkout."""
     words = [STANDS_FOR.get(word, word) for word in shlex.split(command)]
-    return [str(CHECKOUT / word) if word.startswith("results/reference/") else word for word in words]
+    return [str(CHECKOUT / word) if f"{word}/".startswith("results/reference/") else word for word in words]
 
 
 @pytest.fixture(scope="module")

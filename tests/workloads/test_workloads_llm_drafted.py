@@ -177,7 +177,7 @@ def test_after_a_verified_branch_the_cache_holds_what_one_pass_over_the_whole_te
 
 
 def _training():
-    return training.Training(Language(vocab=48, topics=2, seed=1, device="cpu"), texts=4, tokens=12, rate=0.01)
+    return training.Trainer(Language(vocab=48, topics=2, seed=1, device="cpu"), texts=4, tokens=12, rate=0.01)
 
 
 @pytest.mark.parametrize(("kind", "passes"), [("tokens", 1), ("features", 1), ("fused", 3)])

@@ -263,8 +263,7 @@ def draw(
     dtype: Any = torch.float32,
     keep: Callable[[Iterator[DecoderLayer]], Sequence[DecoderLayer]] = list,
 ) -> Decoder:
-    """A decoder with random weights; equal for equal seeds on devices of one kind. ``keep`` takes the layers, drawn one
-    by one."""
+    """A decoder with random weights, equal for equal seeds on devices of one kind; ``keep`` takes each layer drawn."""
 
     def drawn(name: str, *size: int) -> Any:
         weight = torch.empty(size, dtype=dtype, device=device)

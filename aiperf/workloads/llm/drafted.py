@@ -21,7 +21,7 @@ from aiperf.workloads.llm import trees
 from aiperf.workloads.llm.agreement import same_tokens
 from aiperf.workloads.llm.feature_draft import DraftLayer, FeatureDecoder, Proposer, shift_right
 from aiperf.workloads.llm.texts import Language
-from aiperf.workloads.llm.training import Training, train_draft, train_target, weights_of
+from aiperf.workloads.llm.training import Trainer, train_draft, train_target, weights_of
 from aiperf.workloads.shared.page_cache import fill_once
 from aiperf.workloads.shared.seeded import gemm_peak, own_seed
 
@@ -44,7 +44,7 @@ class TrainedSide:
         self._language = Language(vocab=asked.vocab, topics=asked.topics, seed=context.seed, device=device)
         tokens = asked.prompt_tokens + asked.new_tokens + 1
         self._room = tokens + max(asked.ahead, asked.tree_tokens) + 1
-        self._training = Training(self._language, texts=asked.texts, tokens=tokens, rate=asked.rate)
+        self._training = Trainer(self._language, texts=asked.texts, tokens=tokens, rate=asked.rate)
         self.target = self._trained_target()
         self._proposers: list[Proposer] = []
         self.facts = self._accuracies(None if asked.draft == "none" else self._trained_draft())

@@ -27,7 +27,7 @@ _TOKENS = 0.1
 
 
 @dataclass(frozen=True)
-class Training:
+class Trainer:
     """Texts of a language that are drawn anew, equal for equal seeds."""
 
     language: Language
@@ -65,7 +65,7 @@ def weights_of(model: Decoder) -> list[Any]:
     return [w for layer in model.layers for w in vars(layer).values()] + [model.embedding, model.norm, model.head]
 
 
-def train_target(model: Decoder, training: Training, *, steps: int, seed: int) -> None:
+def train_target(model: Decoder, training: Trainer, *, steps: int, seed: int) -> None:
     """Train a decoder to predict the next token."""
 
     def loss(texts: Any) -> Any:
@@ -96,7 +96,7 @@ class _Unrolled(Cache):
         return torch.cat(keys, dim=2), torch.cat(values, dim=2)
 
 
-def train_draft(draft: DraftLayer, target: FeatureDecoder, training: Training, *, steps: int, seed: int) -> None:
+def train_draft(draft: DraftLayer, target: FeatureDecoder, training: Trainer, *, steps: int, seed: int) -> None:
     """Train a draft to choose what the target chooses; one of features mostly to predict the target's next feature, as
     in EAGLE. A fused one meets its own outputs, as it will further ahead."""
 
