@@ -62,6 +62,9 @@ class Precision:
     audits: int = 2
     """Audited iterations of each side in each of the first two pairs that count: two, because work that leaves the
     timed stream must show twice in a launch. Later pairs have one: two took 18 % of the time of pairs on an H200."""
+    probes: int = 1
+    """Rounds of a pair after which single iterations of each side are timed, on new inputs and on known ones. Where a
+    side may owe its advantage to known inputs, the following pairs have eight times as many."""
     provisional: bool = False
     """True: verdicts of this precision say that they are provisional."""
 

@@ -16,6 +16,9 @@ from aiperf.analysis.pairs import counted, done_outside, per_iteration, reading,
 from aiperf.records import Case, Note, Pair, Result
 
 FEWEST_PAIRS, FEWEST_READINGS = 2, 3
+ONE_PROBE = 12
+"""Single iterations of a kind in a pair, at most, that was probed once. Two pairs with more, because a side was
+suspected, say more than those before them."""
 LEAST_ADVANTAGE = 0.05
 """Of one side over the other on known inputs, as a log ratio: a smaller one is no claim that could be false."""
 LEAST_TIMED = LEAST_ADVANTAGE / 2
@@ -27,6 +30,8 @@ its advantage."""
 IN_MOST = 0.5
 """Of the loss, that all but a quarter of the pairs show; of three, all of them."""
 STANDARD_ERRORS = 4.0
+SUSPECTED = 0.25
+"""Of every bound on a loss that makes it a finding: from there on it is a reason to look more closely."""
 LEAST_ERROR = 0.01
 FEW = 2.0
 """A spread from so many readings is taken as twice as large: it may as well be too small."""
@@ -76,10 +81,16 @@ class _Both:
         return math.exp(self.fresh) - math.exp(self.again)
 
 
-def fresh_note(pairs: Sequence[Pair], case: Case, side: str) -> Note | None:
+def suspected(pairs: Sequence[Pair], case: Case) -> bool:
+    """Whether a side loses so much of its advantage on new inputs that it may be a finding with more readings."""
+    return any(fresh_note(pairs, case, side.name, bound=SUSPECTED) for side in case.sides)
+
+
+def fresh_note(pairs: Sequence[Pair], case: Case, side: str, *, bound: float = 1.0) -> Note | None:
     """The finding that ``side`` or the base loses at least half of its advantage over the other on inputs that it has
     not met before, be it in single iterations or in the rounds after an audit; None where neither does, or where too
-    little was timed to say so. Of ranks only single iterations say something, and on GPUs they do not."""
+    little was timed to say so. Of ranks only single iterations say something, and on GPUs they do not. ``bound``: share
+    of what a loss must come to."""
     gang = any(each.ranks > 1 for each in case.sides)
     base, used = case.sides[0].name, valid(pairs)
     if base == side or not used or case.is_command or (gang and case.needs.gpus):
@@ -96,17 +107,26 @@ def fresh_note(pairs: Sequence[Pair], case: Case, side: str) -> Note | None:
             (partial(_since_start, field), FEWEST_ROUNDS, LEAST_SINCE_START, False),
         ]
     for look, fewest, least, everywhere in looks:
-        theirs, mine = (_side(used, name, look, fewest) for name in (base, side))
+        shown = _probed_often(used, base, side) if look in (_singles, _cpu) else used
+        theirs, mine = (_side(shown, name, look, fewest) for name in (base, side))
         if not (mine and theirs):
             continue
         for one, name, other, against in ((mine, side, theirs, base), (theirs, base, mine, side)):
-            note = _loss(one, other, name, least)
+            note = _loss(one, other, name, least, bound)
             if note and (not everywhere or _is_faster(used, name, against, field)):
                 return note
     mine, theirs = (_audited_steps(used, name, field) for name in (side, base)) if field else (None, None)
     if not mine or not theirs:
         return None
-    return _loss(mine, theirs, side, LEAST_AUDITED) or _loss(theirs, mine, base, LEAST_AUDITED)
+    return _loss(mine, theirs, side, LEAST_AUDITED, bound) or _loss(theirs, mine, base, LEAST_AUDITED, bound)
+
+
+def _probed_often(pairs: Sequence[Pair], *sides: str) -> Sequence[Pair]:
+    """The pairs that were probed more than once, if there are enough of them; else all."""
+    often = [
+        pair for pair in pairs if all(min(map(len, _singles(pair, side)), default=0) > ONE_PROBE for side in sides)
+    ]
+    return often if len(often) >= FEWEST_PAIRS else pairs
 
 
 def _is_faster(pairs: Sequence[Pair], mine: str, theirs: str, field: str) -> bool:
@@ -227,12 +247,12 @@ def _gain(pair: Pair, mine: str, theirs: str, field: str) -> tuple[float, float]
     return math.log(other / own), _typical(singles[1]) - _typical(singles[0])
 
 
-def _loss(mine: _Both, theirs: _Both, name: str, least: float) -> Note | None:
+def _loss(mine: _Both, theirs: _Both, name: str, least: float, bound: float) -> Note | None:
     # What new inputs cost the other side as well is no loss; that they cost it nothing, or less, accuses nobody.
     advantage, loss = theirs.again - mine.again, mine.penalty - max(theirs.penalty, 0.0)
     error = max(LEAST_ERROR, math.hypot(mine.error, theirs.error))
-    least = max(least, LOST_SHARE * advantage, STANDARD_ERRORS * error)
-    rare = mine.in_most < IN_MOST * mine.penalty
+    least = bound * max(least, LOST_SHARE * advantage, STANDARD_ERRORS * error)
+    rare = mine.in_most < bound * IN_MOST * mine.penalty
     if rare or advantage < LEAST_ADVANTAGE or loss < least or mine.penalty_s < LEAST_SECONDS:
         return None
     return Note("fresh_inputs", {"side": name, "fresh_s": math.exp(mine.fresh), "repeated_s": math.exp(mine.again)})

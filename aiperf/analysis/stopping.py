@@ -47,7 +47,7 @@ def next_step(
     budget: float,
     mean_pair_seconds: float,
     width: float,
-    max_pairs: int | None = None,
+    suspected: bool = False,
 ) -> Continue | Stop:
     """Decide what to do after a look (METHOD 6).
 
@@ -55,26 +55,28 @@ def next_step(
 
     ``results`` may be empty before the first look; ``pairs_done`` are pairs that count; times in seconds since the
     case began; ``mean_pair_seconds`` is the cost so far per pair, void ones included; ``width`` on the log scale;
-    ``max_pairs`` caps the last look.
+    ``suspected``: a side may owe its advantage to known inputs, so that a verdict for either side is not the end while
+    there is a look left.
     """
     primary = [r for r in results if r.primary]
     open_results = [r for r in primary if r.verdict.word == "inconclusive"]
-    looked = bool(primary) and pairs_done >= min(looks[0], max_pairs or looks[0])
-    if looked and not open_results:
-        return Stop("verdict", Note("verdict_reached", {"pairs": pairs_done}))
+    looked = bool(primary) and pairs_done >= looks[0]
+    decided = Stop("verdict", Note("verdict_reached", {"pairs": pairs_done})) if looked and not open_results else None
+    if decided and not (suspected and any(r.verdict.word in ("improved", "regressed") for r in primary)):
+        return decided
     needed = _needed(open_results)
-    if looked and all(half_width(r) <= width for r in open_results):
+    if looked and not decided and all(half_width(r) <= width for r in open_results):
         return Stop("precision", Note("narrow_enough", {"pairs": pairs_done, "width": width}), needed)
-    target = next_look(looks, pairs_done=pairs_done, max_pairs=max_pairs)
+    target = next_look(looks, pairs_done=pairs_done)
     if target is None:
-        return Stop("max_pairs", Note("most_pairs", {"pairs": pairs_done, "needed": needed}), needed)
+        return decided or Stop("max_pairs", Note("most_pairs", {"pairs": pairs_done, "needed": needed}), needed)
     cost, left = (target - pairs_done) * mean_pair_seconds, budget - elapsed
     if left <= 0 or cost > left:
         affordable = _affordable(looks, pairs_done=pairs_done, left=left, mean_pair_seconds=mean_pair_seconds)
         if affordable:
             return Continue(affordable)
         values = {"pairs": target, "seconds": cost, "left": left, "budget": budget, "needed": needed}
-        return Stop("budget", Note("budget_spent", values), needed)
+        return decided or Stop("budget", Note("budget_spent", values), needed)
     return Continue(target)
 
 
@@ -85,13 +87,12 @@ def out_of_reach(
     pairs_done: int,
     left: float,
     mean_pair_seconds: float,
-    max_pairs: int | None = None,
 ) -> Stop | None:
     """The end of a case after a look, where no open verdict is likely to come any more (METHOD 6); else None.
 
     ``left`` is what the budget has, seconds: the last look is the last one that it, and ``looks``, can reach.
     """
-    last = min(looks[-1], max_pairs) if max_pairs else looks[-1]
+    last = looks[-1]
     if mean_pair_seconds > 0:
         last = min(last, pairs_done + int(max(0.0, left) / mean_pair_seconds))
     open_results = [r for r in results if r.primary and r.verdict.word == "inconclusive"]
@@ -116,10 +117,14 @@ def _affordable(looks: Sequence[int], *, pairs_done: int, left: float, mean_pair
     return pairs_done + more - more % 2 if planned and more >= 2 else 0
 
 
-def next_look(looks: Sequence[int], *, pairs_done: int, max_pairs: int | None = None) -> int | None:
+def capped(looks: Sequence[int], max_pairs: int | None) -> tuple[int, ...]:
+    """The looks of a case that ends with ``max_pairs``; all of them with None."""
+    return tuple(dict.fromkeys(min(look, max_pairs) for look in looks)) if max_pairs else tuple(looks)
+
+
+def next_look(looks: Sequence[int], *, pairs_done: int) -> int | None:
     """Find the next number of pairs to look at; None when the last one is reached."""
-    last = min(looks[-1], max_pairs) if max_pairs else looks[-1]
-    return next((min(look, last) for look in looks if min(look, last) > pairs_done), None)
+    return next((look for look in looks if look > pairs_done), None)
 
 
 def half_width(result: Result) -> float:

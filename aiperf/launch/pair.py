@@ -24,6 +24,7 @@ from aiperf.launch.judge import JudgeProcess
 from aiperf.launch.memory_watch import MemoryWatch
 from aiperf.launch.nodes.head import Nodes
 from aiperf.launch.phase_seconds import Spent
+from aiperf.launch.probes import fresh_seeds
 from aiperf.launch.rank_replies import (
     disturbed,
     far_memory,
@@ -38,7 +39,7 @@ from aiperf.launch.rank_replies import (
     sum_known,
     unequal,
 )
-from aiperf.launch.rounds import OneAtATime, Played, fresh_seeds, plan_audits, play_rounds, witness
+from aiperf.launch.rounds import OneAtATime, Played, plan_audits, play_rounds, witness
 from aiperf.launch.scheduling import SchedulingWatch, here
 from aiperf.launch.setup import pattern_of, setup_request
 from aiperf.launch.sides import Started, rank_cpus, start_cpus
@@ -258,7 +259,8 @@ class _Session:
         turn_of = OneAtATime(launched.gangs, names, watch)
         warmups, turns, single = self._warm_up(names, launched, turn_of)
         self._where.mark(None)
-        audits = plan_audits(self._settings.precision.audits, self._secret, pair=self._index, single=single)
+        precision = self._settings.precision
+        audits = plan_audits(precision.audits, self._secret, pair=self._index, single=single)
         if audits and self._case.needs.gpus and len(_unique(launched.gangs.values())) > 1:
             with self._spent.on("audits"):
                 self._at_once([(launched.gangs[name], RehearsalRequest(name)) for name in names])
@@ -267,7 +269,7 @@ class _Session:
             turns,
             names,
             audits,
-            fresh=fresh_seeds(self._secret, pair=self._index) if audits else (),
+            fresh=fresh_seeds(self._secret, pair=self._index, probes=precision.probes) if audits else (),
             seed=self._seed,
             settings=self._settings,
             clock=self._case.measure.clock,

@@ -9,13 +9,14 @@ import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean, median
+from statistics import median
 from time import perf_counter
 from typing import Any
 
 from aiperf.launch.child import queued_s
 from aiperf.launch.gang import Gang
 from aiperf.launch.phase_seconds import Spent
+from aiperf.launch.probes import own_seeds, probe, short_enough, together, wide_probe
 from aiperf.launch.scheduling import SchedulingWatch
 from aiperf.launch.warmup import TurnPlan
 from aiperf.plan.order import round_order
@@ -23,11 +24,9 @@ from aiperf.protocol.messages import (
     AuditReply,
     AuditRequest,
     FreshReply,
-    FreshRequest,
     TurnReply,
     TurnRequest,
     WideReply,
-    WideRequest,
 )
 from aiperf.records import Latencies, Sample
 from aiperf.settings import Settings
@@ -42,18 +41,6 @@ _CALM, _CALMEST = 0.03, 0.25
 turns, those with the shortest waits, that are looked at even where they waited longer."""
 _LITTLE_HIDDEN = 0.1
 """Share of these turns that hide less than the one that stands for the side."""
-_SEEN_AGAIN, _MOST_FRESH = 12, 12
-"""Single iterations on known and on new inputs in a pair, at most."""
-_FEWEST_FRESH = 3
-_PAIRS_WITH_SINGLES = 6
-"""On a busy host most readings of a pair can be of no use."""
-_FRESH_SHARE, _FRESH_S = 0.06, 0.02
-"""Of a side's measured time that they may take, once the fewest are done; seconds that they may take of any."""
-_OF_RANKS_S = 0.06
-"""The same of ranks, for those on new inputs and for those on known ones: they scatter by more than a step takes."""
-_LONGEST_FRESH_S, _LONGEST_LATER_S, _LONGEST_LATER_OF_RANKS_S = 0.25, 2.5e-3, 20e-3
-"""Longer iterations are audited only, and in later pairs not timed one by one: a few more of them would lengthen a pair
-by too much. Ranks take longer to launch, and scatter so much that two pairs say little."""
 
 
 @dataclass
@@ -129,24 +116,6 @@ def plan_audits(count: int, secret: str, *, pair: int, single: bool) -> tuple[Au
     return tuple(Audit(draw.randrange(1, 2**31), 1 if single or i < 2 else 2, (pair + i) % 2) for i in range(count))
 
 
-def fresh_seeds(secret: str, *, pair: int = 0) -> tuple[int, ...]:
-    """Seeds of the inputs of single iterations, from the pair's secret: one, then itself and new ones in random
-    order; none where earlier pairs have shown enough."""
-    if pair >= _PAIRS_WITH_SINGLES:
-        return ()
-    draw = random.Random(f"{secret}-fresh")
-    known, *new = draw.sample(range(1, 2**31), 1 + _MOST_FRESH)
-    order = [known] * _SEEN_AGAIN + new
-    draw.shuffle(order)
-    return (known, *order)
-
-
-def own_seeds(seeds: tuple[int, ...], side: str) -> tuple[int, ...]:
-    """Seeds of new inputs that no other side meets, so that none finds another's results for them; those that it has
-    met are the same of all."""
-    return tuple(s if s == seeds[0] else random.Random(f"{s}-{side}").randrange(1, 2**31) for s in seeds)
-
-
 def round_count(turns: Mapping[str, TurnPlan], settings: Settings, *, clock: str, on_gpu: bool) -> int:
     """Rounds that give every side its measured time, as far as the precision allows; even, so that orders balance.
     Sides that follow a schedule have as many as it has turns."""
@@ -167,7 +136,7 @@ def play_rounds(
     order: Sequence[str],
     audits: Sequence[Audit],
     *,
-    fresh: tuple[int, ...] = (),
+    fresh: Sequence[tuple[int, ...]] = (),
     seed: int,
     settings: Settings,
     clock: str,
@@ -178,8 +147,8 @@ def play_rounds(
     after_audit: Callable[[Gang, str, Sequence[AuditReply]], None] = lambda gang, side, replies: None,
     turn_of: OneAtATime | None = None,
 ) -> Played:
-    """Measure every side in alternating rounds; audits, and single iterations on inputs of the seeds ``fresh``, fall on
-    rounds that the workload cannot foresee. ``turn_of``: what has stopped sides before the rounds; new otherwise.
+    """Measure every side in alternating rounds; audits, and probes on inputs of the seeds ``fresh``, fall on rounds
+    that the workload cannot foresee. ``turn_of``: what has stopped sides before the rounds; new otherwise.
 
     ``after_audit`` is given the replies to each audit before the sides go on.
     """
@@ -187,7 +156,8 @@ def play_rounds(
     draw = random.Random(f"{seed}-rounds")
     audited = _by_round(audits, rounds, draw)
     scheduled = any(turn.rounds for turn in turns.values())
-    probed = _fresh_round(gangs, turns, rounds, draw, fully=len(audits) > 1) if fresh and not scheduled else None
+    single = bool(fresh) and not scheduled and short_enough(gangs, turns, fully=len(audits) > 1)
+    probes = dict(zip(draw.sample(range(rounds), min(rounds, len(fresh))), fresh, strict=False)) if single else {}
     played = Played([], {side: [] for side in order})
     steps = {side: turns[side].reentry + turns[side].iterations * (turns[side].samples + wall_too) for side in order}
     done = dict.fromkeys(order, 0)
@@ -201,9 +171,10 @@ def play_rounds(
                 _turn(played, gangs[side], side, index, turns[side], settings, wall_too, clock=clock)
             mark(None)
             done[side] += steps[side]
-            if index == probed:  # before the audits: what they leave is a sign
+            if index in probes:  # before the audits: what they leave is a sign
                 with spent.on("audits"):
-                    played.fresh[side] = reply = _fresh(gangs[side], side, own_seeds(fresh, side), turns, settings)
+                    reply = probe(gangs[side], side, own_seeds(probes[index], side), turns, settings)
+                played.fresh[side] = together(played.fresh.get(side), reply)
                 done[side] += reply.steps
             for audit in audited.get(index, ()):
                 lead = 0 if scheduled else (done[side] + audit.parity) % 2
@@ -215,10 +186,10 @@ def play_rounds(
                     for wall, device, rank in _slowest(replies)
                 ]
                 done[side] += lead + audit.iterations
-    for side in order if probed is not None and len(audits) > 1 else ():
+    for side in order if probes and len(audits) > 1 else ():
         turn_of.begins(side)
         with spent.on("audits"):
-            played.wide[side] = _wide(gangs[side], side, fresh[-1], settings)
+            played.wide[side] = wide_probe(gangs[side], side, fresh[0][-1], settings)
     turn_of.end()
     return played
 
@@ -324,54 +295,6 @@ def _by_round(audits: Sequence[Audit], rounds: int, draw: random.Random) -> dict
     for place, audit in zip(places, audits, strict=True):
         found.setdefault(place, []).append(audit)
     return found
-
-
-def _longest_step(turns: Mapping[str, TurnPlan]) -> float:
-    """Seconds of an iteration of the slowest side."""
-    return max(turn.seconds / max(1, turn.samples * turn.iterations + turn.reentry) for turn in turns.values())
-
-
-def _fresh_round(
-    gangs: Mapping[str, Gang], turns: Mapping[str, TurnPlan], rounds: int, draw: random.Random, *, fully: bool
-) -> int | None:
-    """The round after whose turns single iterations are timed; None where they are too long. ``fully``: in a pair that
-    has all the audits of the precision."""
-    of_ranks = any(gang.plan.ranks > 1 for gang in gangs.values())
-    later = _LONGEST_LATER_OF_RANKS_S if of_ranks else _LONGEST_LATER_S
-    longest = _LONGEST_FRESH_S if fully else later
-    return draw.randrange(rounds) if _longest_step(turns) <= longest else None
-
-
-def _fresh(
-    gang: Gang, side: str, seeds: tuple[int, ...], turns: Mapping[str, TurnPlan], settings: Settings
-) -> FreshReply:
-    # Ranks end after the same number of them, which is told before: as many as fit into the seconds.
-    fitting = _FEWEST_FRESH if gang.plan.ranks == 1 else int(_OF_RANKS_S / max(_longest_step(turns), 1e-9))
-    fewest = min(max(fitting, _FEWEST_FRESH), _MOST_FRESH)
-    request = FreshRequest(side, seeds, fewest, _single_seconds(gang, settings))
-    replies = gang.command(request, limit=settings.limits.measure)
-    # Ranks begin at different moments, and those that communicate wait for the last, who waits for nobody.
-    each = ([reply.fresh for reply in replies], [reply.again for reply in replies], [reply.cold for reply in replies])
-    fresh, again, cold = (tuple(map(min, zip(*ranks, strict=False))) for ranks in each)
-    # What a busy host does to ranks that wait for each other is not in their CPU time.
-    spent = {
-        name: tuple(map(fmean, zip(*(reply.spent.get(name, ()) for reply in replies), strict=False)))
-        for name in replies[0].spent
-    }
-    steps = max(reply.steps for reply in replies)
-    return FreshReply(fresh=fresh, again=again, cold=cold, spent=spent, steps=steps)
-
-
-def _single_seconds(gang: Gang, settings: Settings) -> float:
-    """That single iterations may take once the fewest are done; none of a gang's, whose ranks must stay in step."""
-    return max(_FRESH_SHARE * settings.precision.side_seconds, _FRESH_S) if gang.plan.ranks == 1 else 0.0
-
-
-def _wide(gang: Gang, side: str, seed: int, settings: Settings) -> list[WideReply]:
-    """What a side makes of outputs that are poisoned before each of a few steps, and of inputs far from the usual ones:
-    last, so that no reading comes after it."""
-    request = WideRequest(side, seed, _single_seconds(gang, settings))
-    return gang.command(request, limit=settings.limits.check)
 
 
 def _slowest(replies: Sequence[TurnReply | AuditReply]) -> Iterator[tuple[float, float | None, int | None]]:

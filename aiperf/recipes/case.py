@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from aiperf.analysis.fresh import suspected
 from aiperf.analysis.limits import PeakRate, is_beyond
 from aiperf.analysis.pairs import lacks_primary_metric
 from aiperf.analysis.recompute import case_limits, comparisons, conclude, failed_check
-from aiperf.analysis.stopping import Continue, Stop, next_look, next_step, out_of_reach
+from aiperf.analysis.stopping import Continue, Stop, capped, next_look, next_step, out_of_reach
 from aiperf.errors import AiperfError, UserError, system_words
 from aiperf.launch.gang import LaunchFailed, LaunchSkipped
 from aiperf.launch.rank_replies import OFF_SCHEDULE
@@ -30,13 +31,18 @@ _FAILURES_AFTER_SUCCESS = 1
 
 _FULLY_AUDITED = 2
 """Pairs that count and have all the audits of the precision; of later launches of the same sides one shows enough."""
+_PROBES_OF_SUSPECTED = 8
+"""Probes in a pair of a suspected side: two such pairs have four times the readings of the four before them."""
 
 
 class MeasurePair(Protocol):
     """Measures one pair. Raises LaunchFailed, LaunchSkipped, OSError, KeyboardInterrupt."""
 
-    def __call__(self, case: Case, index: int, order: tuple[str, ...], seed: int, *, audits: int | None) -> Pair:
-        """``audits``: at most so many of each side; None for the precision's."""
+    def __call__(
+        self, case: Case, index: int, order: tuple[str, ...], seed: int, *, audits: int | None, probes: int
+    ) -> Pair:
+        """``audits``: at most so many of each side; None for the precision's. ``probes``: times
+        as many rounds as usual after which single iterations are timed."""
 
 
 PairDone = Callable[[CaseProgress], None]
@@ -59,8 +65,7 @@ def resume_case(state: CaseProgress, record: CaseRecord, *, budget: float) -> No
     state.pairs, state.failures = list(record.pairs), list(record.failures)
     state.seconds, state.started = record.seconds, record.started
     refresh(state)
-    looks, most = state.settings.precision.looks, state.case.measure.max_pairs
-    here, following = (next_look(looks, pairs_done=n, max_pairs=most) for n in (state.valid - 1, state.valid))
+    here, following = (next_look(_looks(state), pairs_done=n) for n in (state.valid - 1, state.valid))
     if following is None or here == state.valid:
         look(state, budget=budget)
     else:
@@ -98,8 +103,9 @@ def advance(
         expect([*following, *later])
         began = time.monotonic()
         try:
-            audits = None if state.valid < _FULLY_AUDITED else 1
-            pair = measure(plan.case, plan.index, plan.order, plan.seed, audits=audits)
+            audits = None if state.valid < _FULLY_AUDITED or state.suspected else 1
+            probes = _PROBES_OF_SUSPECTED if state.suspected else 1
+            pair = measure(plan.case, plan.index, plan.order, plan.seed, audits=audits, probes=probes)
             side, lacking = lacks_primary_metric(pair, plan.case)
             if lacking:
                 _failed(state, Failure(side, "measure", "error", lacking))
@@ -179,15 +185,16 @@ def look(state: CaseProgress, *, budget: float) -> None:
     state.looked = state.valid
     if state.done:
         return
+    state.suspected = suspected(state.pairs, state.case)
     step = next_step(
         state.results,
-        looks=precision.looks,
+        suspected=state.suspected,
+        looks=_looks(state),
         pairs_done=state.valid,
         elapsed=state.seconds if state.pairs else 0.0,
         budget=budget,
         mean_pair_seconds=state.seconds / max(1, len(state.pairs)),
         width=precision.width,
-        max_pairs=state.case.measure.max_pairs,
     )
     if isinstance(step, Continue) and state.pairs and state.case.is_command:
         # Pairs of whole programs are dear: those that are too unlikely to decide anything are spared.
@@ -201,12 +208,15 @@ def look(state: CaseProgress, *, budget: float) -> None:
 def _futile(state: CaseProgress, budget: float) -> Stop | None:
     return out_of_reach(
         state.results,
-        looks=state.settings.precision.looks,
+        looks=_looks(state),
         pairs_done=state.valid,
         left=budget - state.seconds,
         mean_pair_seconds=state.seconds / len(state.pairs),
-        max_pairs=state.case.measure.max_pairs,
     )
+
+
+def _looks(state: CaseProgress) -> tuple[int, ...]:
+    return capped(state.settings.precision.looks, state.case.measure.max_pairs)
 
 
 def refresh(state: CaseProgress) -> None:

@@ -55,6 +55,8 @@ class CaseProgress:
     """Pairs that count wanted at the next look."""
     looked: int = 0
     """Pairs that counted at the last look."""
+    suspected: bool = False
+    """Whether a side may lose its advantage on new inputs; the pairs up to the next look time more of them."""
     stop: str = ""
     ending: Note | None = None
     """Why that rule ended the case."""

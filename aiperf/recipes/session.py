@@ -127,10 +127,13 @@ class MeasurementSession:
         finally:
             self._pool.resume()
 
-    def measure(self, case: Case, index: int, order: tuple[str, ...], seed: int, *, audits: int | None = None) -> Pair:
+    def measure(
+        self, case: Case, index: int, order: tuple[str, ...], seed: int, *, audits: int | None = None, probes: int = 1
+    ) -> Pair:
         """Measure one pair. Raises LaunchFailed, also where a folder or file of it fails, and LaunchSkipped.
 
         ``audits``: at most so many of each side, none for one that is held against nothing; by default the precision's.
+        ``probes``: times as many rounds as usual after which single iterations are timed.
         """
         plan = PairPlan(case, index, order, seed)
         if side := unchecked(case):
@@ -138,11 +141,11 @@ class MeasurementSession:
             raise LaunchFailed(Failure(side.name, "start", "error", what))
         try:
             self._scratch.restore()
-            return self._watched(plan, audits)
+            return self._watched(plan, _checked(self._settings, audits, probes))
         except OSError as error:
             raise LaunchFailed(Failure("", "measure", "error", system_words(error))) from error
 
-    def _watched(self, plan: PairPlan, audits: int | None) -> Pair:
+    def _watched(self, plan: PairPlan, settings: Settings) -> Pair:
         """The pair, with what telemetry saw beside it."""
         case = plan.case
         cpus = self._cpus.of_case(case)
@@ -154,7 +157,7 @@ class MeasurementSession:
         sampler.start()
         judges = self._judge.pids
         try:
-            pair = self._pair(plan, cpus, sampler.mark, _with_audits(self._settings, audits))
+            pair = self._pair(plan, cpus, sampler.mark, settings)
         finally:
             telemetry = sampler.stop()
         unkillable = [Incident("leftover_process", "", sentence) for sentence in self._pool.unkillable()]
@@ -294,7 +297,8 @@ class MeasurementSession:
         return measured
 
 
-def _with_audits(settings: Settings, at_most: int | None) -> Settings:
-    if at_most is None or settings.precision.audits <= at_most:
-        return settings
-    return replace(settings, precision=replace(settings.precision, audits=at_most))
+def _checked(settings: Settings, audits: int | None, probes: int) -> Settings:
+    """The settings of a pair with at most so many audits, and so many times the probes."""
+    usual = settings.precision
+    at_most = usual.audits if audits is None else min(usual.audits, audits)
+    return replace(settings, precision=replace(usual, audits=at_most, probes=usual.probes * probes))

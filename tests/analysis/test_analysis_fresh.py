@@ -8,7 +8,7 @@ import pytest
 from analysis_maker import SETTINGS, make_case, make_pair, make_run
 
 from aiperf.analysis import fresh
-from aiperf.analysis.fresh import batch_doubts, batch_notes, fresh_note
+from aiperf.analysis.fresh import batch_doubts, batch_notes, fresh_note, suspected
 from aiperf.analysis.recompute import conclude
 from aiperf.records import Case, Coverage, Pair, Sample, Verdict
 
@@ -102,6 +102,26 @@ def test_readings_that_a_neighbour_took_the_cpu_from_hide_nobody_in_six_pairs(kn
         ]
         note = fresh_note(made, CASE, "after")
         assert (note and note.values["side"]) == who
+
+
+def probed(known: float, *, honest: bool, seed: int, often: bool) -> list[Pair]:
+    """Four pairs with few readings, and, ``often``, two with many, of a side that is as fast on ``known`` inputs."""
+    how = {"after": (known if honest else 1e-3, known), "noise": 0.15}
+    early = pairs(**how, seed=seed, count=4, readings=4)  # type: ignore[arg-type]
+    return early + (pairs(**how, seed=seed + 1000, readings=32) if often else [])  # type: ignore[arg-type]
+
+
+def test_a_loss_that_few_readings_make_likely_is_suspected_and_many_more_find_it() -> None:
+    few, many = ([probed(8e-4, honest=False, seed=seed, often=often) for seed in range(40)] for often in (False, True))
+    assert sum(suspected(each, CASE) for each in few) >= 34
+    assert sum(fresh_note(each, CASE, "after") is not None for each in few) <= 8
+    assert sum(fresh_note(each, CASE, "after") is not None for each in many) >= 36
+
+
+def test_a_true_advantage_is_seldom_suspected_and_many_more_readings_clear_it() -> None:
+    few, many = ([probed(8e-4, honest=True, seed=seed, often=often) for seed in range(200)] for often in (False, True))
+    assert sum(suspected(each, CASE) for each in few) <= 16
+    assert not any(fresh_note(each, CASE, "after") for each in many)
 
 
 def in_rounds(after: list[float], *, audits: tuple[int, ...] = (1,), count: int = 4) -> list[Pair]:

@@ -5,7 +5,7 @@ from analysis_maker import LOOKS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiperf.analysis.stopping import Continue, Stop, half_width, next_look, next_step
+from aiperf.analysis.stopping import Continue, Stop, capped, half_width, next_look, next_step
 from aiperf.records import Comparison, Note, Result, Summary, Verdict
 
 
@@ -19,10 +19,10 @@ def result(word="inconclusive", *, half=0.05, needed=30, primary=True):
     return Result("after", "before", c, Verdict(word, "x", "x"), primary)
 
 
-def step(*results, done=6, elapsed=60.0, budget=300.0, cost=10.0, looks=LOOKS, max_pairs=None):
+def step(*results, done=6, elapsed=60.0, budget=300.0, cost=10.0, looks=LOOKS, max_pairs=None, suspected=False):
     return next_step(
-        results, looks=looks, pairs_done=done, elapsed=elapsed, budget=budget, mean_pair_seconds=cost, width=0.01,
-        max_pairs=max_pairs,
+        results, looks=capped(looks, max_pairs), pairs_done=done, elapsed=elapsed, budget=budget,
+        mean_pair_seconds=cost, width=0.01, suspected=suspected,
     )  # fmt: skip
 
 
@@ -66,8 +66,20 @@ def test_the_last_look_ends_the_case_and_max_pairs_brings_it_forward():
     assert step(result(needed=None), done=40) == Stop("max_pairs", Note("most_pairs", {"pairs": 40, "needed": None}))
     assert step(result(), done=10, max_pairs=12) == Continue(12)
     assert step(result(), done=12, max_pairs=12).rule == "max_pairs"
-    assert next_look((6, 10), pairs_done=0, max_pairs=4) == 4
-    assert next_look((6, 10), pairs_done=6, max_pairs=99) == 10
+    assert (capped((6, 10), 4), capped((6, 10), 8), capped((6, 10), 99)) == ((4,), (6, 8), (6, 10))
+    assert capped((6, 10), None) == (6, 10)
+    assert (next_look((6, 10), pairs_done=6), next_look((6, 10), pairs_done=10)) == (10, None)
+
+
+def test_a_verdict_for_a_side_that_is_suspected_is_not_the_end_while_a_look_is_left():
+    for word in ("improved", "regressed"):
+        assert step(result(word), suspected=True) == Continue(10)
+        assert step(result(word), done=40, suspected=True).rule == "verdict"
+        assert step(result(word), max_pairs=6, suspected=True).rule == "verdict"
+        assert step(result(word), elapsed=299.0, suspected=True).rule == "verdict"
+    for word in ("equivalent", "invalid"):
+        assert step(result(word), suspected=True).rule == "verdict"
+    assert step(result("improved", half=0.001), suspected=True) == Continue(10), "however narrow its interval"
 
 
 def test_pairs_needed_is_the_most_of_all_open_results_and_unknown_if_one_is():

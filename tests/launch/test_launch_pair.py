@@ -231,8 +231,11 @@ def test_both_sides_time_single_iterations_on_new_and_on_known_inputs(healthy: C
 
 def test_both_sides_are_audited_with_the_planned_seeds(measured: Measured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pair_module.secrets, "token_hex", lambda _: "known")
-    monkeypatch.setattr(pair_module, "fresh_seeds", lambda _, **pair: ())
-    pair = measured(*both(), seed=5)
+    probed: list[int] = []
+    monkeypatch.setattr(pair_module, "fresh_seeds", lambda _, pair, probes: probed.append(probes) or ())
+    settings = replace(SETTINGS, precision=replace(PRECISION, probes=8))
+    pair = measured(*both(), seed=5, settings=settings)
+    assert probed == [8]
     planned = [a.seed for a in plan_audits(2, "known", pair=0, single=False)]
     assert [found["audits"] for found in facts(pair)] == [planned, planned]
     lengths = {name: [s.iterations for s in pair.samples if s.audit and s.side == name] for name in ("before", "after")}

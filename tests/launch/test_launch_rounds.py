@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from aiperf.launch.phase_seconds import Spent
+from aiperf.launch.probes import own_seeds
 from aiperf.launch.rounds import (
     Played,
     WitnessedTurn,
     _slowest,
-    fresh_seeds,
-    own_seeds,
     plan_audits,
     play_rounds,
     round_count,
@@ -112,11 +111,12 @@ def play(
     **kind: Any,
 ) -> tuple[Played, list[Asked]]:  # fmt: skip
     clock, log = kind.pop("clock", "wall"), list[Asked]()
+    fresh = kind.pop("fresh", [(1, 1, 2)])
     gang = Answers(log, **kind)
     turn = turn or TurnPlan(reentry=4, samples=3, iterations=7, seconds=seconds)
     played = play_rounds(
         dict.fromkeys(order, gang), dict.fromkeys(order, turn), order,
-        plan_audits(audits, f"{seed}", pair=0, single=False), fresh=(1, 1, 2),
+        plan_audits(audits, f"{seed}", pair=0, single=False), fresh=fresh,
         seed=seed, settings=SETTINGS, clock=clock, on_gpu=on_gpu, wall_too=wall_too, spent=Spent(),
         mark=(marks if marks is not None else []).append,
     )  # type: ignore[arg-type]  # fmt: skip
@@ -213,13 +213,6 @@ def test_waiting_for_a_cpu_excuses_hidden_time_only_where_it_is_in_no_reading(
     assert [turn.hidden_s for turn in played.turns["after"]] == pytest.approx([-readings - excused] * 20, abs=0.1)
 
 
-def test_single_iterations_have_new_inputs_in_random_order_and_known_ones_as_often() -> None:
-    known, *seeds = fresh_seeds("a")
-    assert (len(seeds), seeds.count(known), len(set(seeds))) == (24, 12, 13)
-    assert sorted(seeds) != seeds
-    assert set(fresh_seeds("a")).isdisjoint(fresh_seeds("b"))
-
-
 def test_both_sides_time_single_iterations_on_the_same_inputs_in_the_same_round() -> None:
     played, log = play()
     asked = [(place, request) for place, (request, _) in enumerate(log) if isinstance(request, FreshRequest)]
@@ -227,6 +220,30 @@ def test_both_sides_time_single_iterations_on_the_same_inputs_in_the_same_round(
     assert {request.seeds[:2] for _, request in asked} == {(1, 1)}
     assert abs(asked[0][0] - asked[1][0]) <= 4
     assert {side: reply.fresh for side, reply in played.fresh.items()} == dict.fromkeys(("before", "after"), (2.0,) * 3)
+
+
+def test_several_probes_fall_on_rounds_of_their_own_and_their_readings_are_kept_together() -> None:
+    played, log = play(fresh=[(1, 1, 2), (3, 3, 4), (5, 5, 6)], audits=0)
+    rounds: dict[str, list[int]] = {"before": [], "after": []}
+    done = Counter[str]()
+    for request, _ in log:
+        done[request.side] += isinstance(request, TurnRequest)
+        if isinstance(request, FreshRequest):
+            rounds[request.side].append(done[request.side])
+    assert rounds["before"] == rounds["after"]
+    assert len(set(rounds["after"])) == 3
+    seeds = [r.seeds for r, _ in log if isinstance(r, FreshRequest) and r.side == "after"]
+    assert {each[0] for each in seeds} == {1, 3, 5}
+    assert (len(played.fresh["after"].fresh), len(played.fresh["after"].again), played.fresh["after"].steps) == (
+        9,
+        9,
+        33,
+    )
+
+
+def test_more_probes_than_rounds_leave_out_those_that_have_none() -> None:
+    _, log = play(fresh=[(1, 1, 2)] * 30, audits=0)
+    assert len([r for r, _ in log if isinstance(r, FreshRequest)]) == 2 * 20
 
 
 def test_long_iterations_are_not_timed_one_by_one() -> None:
@@ -247,8 +264,6 @@ def test_later_pairs_time_short_iterations_alone_and_ask_for_no_large_inputs(
     played, _ = play(audits=1, turn=turn, ranks=ranks)
     assert bool(played.fresh) == timed
     assert not played.wide
-    assert fresh_seeds("a", pair=5)
-    assert fresh_seeds("a", pair=6) == ()
 
 
 def test_ranks_that_must_stay_in_step_time_the_same_number_of_single_iterations() -> None:
@@ -457,14 +472,7 @@ def test_the_values_of_a_workload_are_kept_turn_by_turn_of_the_first_rank() -> N
     assert played.values == {side: {"goodput": (5.0,) * turns(log).count(side)} for side in ("after", "before")}
 
 
-def test_no_side_meets_the_new_inputs_of_another_and_all_meet_those_that_are_known() -> None:
-    seeds = fresh_seeds("secret")
-    before, after = own_seeds(seeds, "before"), own_seeds(seeds, "after")
-    known = [place for place, seed in enumerate(seeds) if seed == seeds[0]]
-    for own in (before, after):
-        assert [place for place, seed in enumerate(own) if seed == seeds[0]] == known
-        assert len(set(own)) == len(set(seeds))
-    assert set(before) & set(after) == {seeds[0]}
+def test_every_side_is_asked_for_new_inputs_of_its_own() -> None:
     _, log = play()
     asked = {request.side: request.seeds for request, _ in log if isinstance(request, FreshRequest)}
     assert asked == {side: own_seeds((1, 1, 2), side) for side in ("before", "after")}

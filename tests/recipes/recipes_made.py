@@ -59,6 +59,7 @@ class Bench:
     calls: list[tuple[str, int, tuple[str, ...], int]] = field(default_factory=list)
     worktrees: Worktrees = field(default_factory=Worktrees)
     audits: list[int | None] = field(default_factory=list)
+    probes: list[int] = field(default_factory=list)
     expected: list[tuple[tuple[str, int, tuple[str, ...], int], ...]] = field(default_factory=list)
     """What was said to come, before each call."""
     stills: list[str] = field(default_factory=list)
@@ -67,8 +68,11 @@ class Bench:
     def expect(self, coming: Sequence[PairPlan]) -> None:
         self.expected.append(tuple((plan.case.id, plan.index, plan.order, plan.seed) for plan in coming))
 
-    def measure(self, case: Case, index: int, order: tuple[str, ...], seed: int, *, audits: int | None = None) -> Pair:
+    def measure(
+        self, case: Case, index: int, order: tuple[str, ...], seed: int, *, audits: int | None = None, probes: int = 1
+    ) -> Pair:
         self.audits.append(audits)
+        self.probes.append(probes)
         step = self.script[min(len(self.calls), len(self.script) - 1)]
         self.calls.append((case.id, index, order, seed))
         return step(index, order, seed)

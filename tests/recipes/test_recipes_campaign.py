@@ -12,6 +12,7 @@ from recipes_made import Bench, failing, make_case, make_settings, noisy, pair, 
 from aiperf.analysis.notes import note_sentence, note_sentences
 from aiperf.errors import AiperfError, usage
 from aiperf.launch.gang import LaunchSkipped
+from aiperf.recipes import case as case_module
 from aiperf.recipes.case import advance, interrupt, look, new_state, reject_case
 from aiperf.recipes.case_progress import CaseProgress, Noise, same_code_note, same_sides_note, skipped_record, to_record
 from aiperf.records import Case, Check, CheckResult, Incident, Latencies, Note, Pair, Side, Watch
@@ -177,6 +178,15 @@ def test_the_first_two_pairs_that_count_have_all_audits_and_later_ones_one() -> 
     bench = Bench([pair(ratio=1.5, void=True), pair(ratio=1.5)])
     sit(begin(), bench)
     assert bench.audits == [None, None, None, 1, 1]
+
+
+def test_pairs_of_a_suspected_side_go_on_to_the_next_look_with_all_audits_and_more_probes(monkeypatch) -> None:
+    monkeypatch.setattr(case_module, "suspected", lambda pairs, case: len(pairs) == 4)
+    state, bench = begin(), Bench([pair(ratio=ratio) for ratio in (1.5, 1.51, 1.49, 1.505, 1.495, 1.5)])
+    sit(state, bench)
+    assert (state.stop, state.valid) == ("verdict", 6)
+    assert bench.audits == [None, None, 1, 1, None, None]
+    assert bench.probes == [1, 1, 1, 1, 8, 8]
 
 
 def test_a_host_that_voids_pair_after_pair_is_unfit() -> None:

@@ -478,12 +478,12 @@ def test_a_process_of_another_pair_that_cannot_be_ended_is_told_and_voids_nothin
     assert (told[0][0].detail, told[0][0].voids) == ("process 7 does not die", False)
 
 
-def test_a_side_that_is_held_against_nothing_can_go_without_audits(monkeypatch, tmp_path) -> None:
+def test_a_pair_has_as_many_audits_and_probes_as_its_case_needs(monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("AIPERF_SCRATCH", str(tmp_path))
-    audits = []
+    asked = []
 
     def measured(plan, *, settings, where, started):
-        audits.append(settings.precision.audits)
+        asked.append((settings.precision.audits, settings.precision.probes))
         return make_pair(plan.index, plan.order, plan.seed)
 
     monkeypatch.setattr("aiperf.recipes.session.measure_pair", measured)
@@ -491,8 +491,8 @@ def test_a_side_that_is_held_against_nothing_can_go_without_audits(monkeypatch, 
         opened.measure(make_case(), 0, ("before", "after"), 0)
         opened.measure(make_case(), 0, ("before", "after"), 0, audits=0)
         opened.measure(make_case(), 0, ("before", "after"), 0, audits=1)
-        opened.measure(make_case(), 0, ("before", "after"), 0, audits=7)
-    assert audits == [2, 0, 1, 2]
+        opened.measure(make_case(), 0, ("before", "after"), 0, audits=7, probes=8)
+    assert asked == [(2, 1), (0, 1), (1, 1), (2, 8)]
 
 
 def test_a_case_that_needs_whole_cores_gets_them_and_not_the_cpus_found_for_another(monkeypatch) -> None:
