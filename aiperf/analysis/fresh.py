@@ -34,7 +34,7 @@ SUSPECTED = 0.25
 """Of every bound on a loss that makes it a finding: from there on it is a reason to look more closely."""
 LEAST_ERROR = 0.01
 FEW = 2.0
-"""A spread from so many readings is taken as twice as large: it may as well be too small."""
+"""A spread from so many readings is taken as twice as large."""
 SCATTERING_PAIRS, NORMAL = 6, 1.86
 """Pairs from which on their scatter says how far off the median may be, and its standard error in normal noise: 1.4826
 by 1.2533 of the median deviation, by the root of their number."""
@@ -226,25 +226,53 @@ def _batches_only(pairs: Sequence[Pair], mine: str, theirs: str, field: str) -> 
     gains = [gain for pair in pairs if (gain := _gain(pair, mine, theirs, field)) is not None]
     if len(gains) < FEWEST_PAIRS:
         return None
-    batches, single = (statistics.median(gain[i] for gain in gains) for i in (0, 1))
-    losses = [gain[0] - gain[1] for gain in gains]
-    loss = statistics.median(losses)
-    little = loss <= max(LEAST_LOSS, BATCH_SHARE * batches) or _typical(losses) <= IN_MOST * loss
-    return None if little or batches < LEAST_ADVANTAGE else {"batches": math.exp(batches), "single": math.exp(single)}
+    everywhere = [_in_batches(pair, mine, theirs, field) for pair in pairs]
+    in_all = statistics.median(each for each in everywhere if each is not None)
+    # Not more than what all pairs show, of which only some were timed step by step.
+    batches = min(statistics.median(gain.batches for gain in gains), in_all)
+    losses = [gain.batches - gain.single for gain in gains]
+    loss = min(statistics.median(losses), batches - statistics.median(gain.single for gain in gains))
+    error = _few(min(gain.readings for gain in gains)) * math.sqrt(sum(gain.square for gain in gains)) / len(gains)
+    least = max(LEAST_LOSS, BATCH_SHARE * batches, STANDARD_ERRORS * error)
+    if loss <= least or _typical(losses) <= IN_MOST * loss or batches < LEAST_ADVANTAGE:
+        return None
+    return {"batches": math.exp(batches), "single": math.exp(batches - loss)}
 
 
-def _gain(pair: Pair, mine: str, theirs: str, field: str) -> tuple[float, float] | None:
-    """By how much ``mine`` is faster in a pair, as log ratios: in timed batches, and in single iterations on known
-    inputs. None where too few were timed."""
+@dataclass(frozen=True)
+class _Gain:
+    """By how much a side is faster in a pair, as log ratios: in timed batches, and in single iterations on known
+    inputs."""
+
+    batches: float
+    single: float
+    square: float
+    """Of the standard error of ``single``."""
+    readings: int
+
+
+def _gain(pair: Pair, mine: str, theirs: str, field: str) -> _Gain | None:
+    """Of ``mine`` over ``theirs``; None where too few iterations were timed."""
     runs = [side_run(pair, side) for side in (mine, theirs)]
-    plain = [per_iteration(counted(pair, side, field), field) for side in (mine, theirs)]
     singles = [_logs(run.again_s) for run in runs if run is not None]
-    if len(singles) < 2 or min(map(len, singles)) < FEWEST_READINGS or not all(plain):
+    batches = _in_batches(pair, mine, theirs, field)
+    if batches is None or len(singles) < 2 or min(map(len, singles)) < FEWEST_READINGS:
+        return None
+    square = sum(_spread(each) ** 2 / len(each) for each in singles)
+    return _Gain(batches, _typical(singles[1]) - _typical(singles[0]), square, min(map(len, singles)))
+
+
+def _in_batches(pair: Pair, mine: str, theirs: str, field: str) -> float | None:
+    plain = [per_iteration(counted(pair, side, field), field) for side in (mine, theirs)]
+    if not all(plain):
         return None
     own, other = (statistics.median(each) for each in plain)
-    if own <= 0 or other < BATCH_LEAST_S:
-        return None
-    return math.log(other / own), _typical(singles[1]) - _typical(singles[0])
+    return math.log(other / own) if own > 0 and other >= BATCH_LEAST_S else None
+
+
+def _few(readings: int) -> float:
+    """Times a spread from so many readings, which may as well be too small."""
+    return 1 + FEW / readings
 
 
 def _loss(mine: _Both, theirs: _Both, name: str, least: float, bound: float) -> Note | None:
@@ -269,7 +297,7 @@ def _side(pairs: Sequence[Pair], name: str, look: _Look, fewest: int) -> _Both |
     by_pair = [_typical(both[0]) - _typical(both[1]) for both in logs]
     by_medians = [statistics.median(both[0]) - statistics.median(both[1]) for both in logs]
     penalty = min(statistics.median(by_pair), statistics.median(by_medians))
-    few = 1 + FEW / min(sum(len(both[i]) for both in logs) for i in (0, 1))
+    few = _few(min(sum(len(both[i]) for both in logs) for i in (0, 1)))
     error = min(few * math.sqrt(squares) / len(logs), _error(by_pair))
     return _Both(fresh, again, error, penalty, _typical(by_pair))
 

@@ -183,6 +183,10 @@ def _of_side(pairs: Sequence[Pair], side: str, metric: str) -> Iterator[tuple[st
         yield "stragglers", "", ()
     covered = [run.coverage for run in runs if run.coverage is not None]
     if covered:
+        # Of a launch with one audit nobody can say whether inputs without names were redrawn.
+        able = [each for each in covered if each.fixed is not None] or covered[:1]
+        if all(each.inputs == "undeclared" for each in able):
+            yield "inputs_undeclared", covered[0].fixed_inputs, ()
         yield from _of_coverage(covered[0], _fixed(covered), _unmoved(covered))
         if any(metric in run.values for run in runs):
             yield "values_reported", covered[0].latency_source, (metric,)
@@ -191,8 +195,6 @@ def _of_side(pairs: Sequence[Pair], side: str, metric: str) -> Iterator[tuple[st
 def _of_coverage(
     first: Coverage, fixed: tuple[str, ...], unmoved: tuple[str, ...]
 ) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    if first.inputs == "undeclared":
-        yield "inputs_undeclared", first.fixed_inputs, ()
     if fixed:
         yield "inputs_fixed", first.fixed_inputs, fixed
     if unmoved:

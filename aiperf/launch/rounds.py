@@ -31,6 +31,8 @@ from aiperf.protocol.messages import (
 from aiperf.records import Latencies, Sample
 from aiperf.settings import Settings
 
+_FEW_INPUTS = range(2, 17)
+"""Numbers of different inputs from which a workload may choose by a seed: two audits in a row then have other ones."""
 _FEWEST_ROUNDS = 4
 _FEWEST_LONG_ROUNDS = 2
 _LONG_TURN = 0.5
@@ -112,8 +114,12 @@ def plan_audits(count: int, secret: str, *, pair: int, single: bool) -> tuple[Au
     shows what a step leaves for the next one. ``single``: one iteration each. ``pair`` is the pair's place in its case:
     where each has one audit, even and odd take turns from pair to pair.
     """
-    draw = random.Random(f"{secret}-audits")
-    return tuple(Audit(draw.randrange(1, 2**31), 1 if single or i < 2 else 2, (pair + i) % 2) for i in range(count))
+    draw, seeds = random.Random(f"{secret}-audits"), list[int]()
+    while len(seeds) < count:
+        seed = draw.randrange(1, 2**31)
+        if not seeds or all((seed - seeds[-1]) % number for number in _FEW_INPUTS):
+            seeds.append(seed)
+    return tuple(Audit(seed, 1 if single or i < 2 else 2, (pair + i) % 2) for i, seed in enumerate(seeds))
 
 
 def round_count(turns: Mapping[str, TurnPlan], settings: Settings, *, clock: str, on_gpu: bool) -> int:
@@ -156,11 +162,10 @@ def play_rounds(
     draw = random.Random(f"{seed}-rounds")
     audited = _by_round(audits, rounds, draw)
     scheduled = any(turn.rounds for turn in turns.values())
-    single = bool(fresh) and not scheduled and short_enough(gangs, turns, fully=len(audits) > 1)
+    single = not scheduled and short_enough(gangs, turns, fully=len(audits) > 1)
     probes = dict(zip(draw.sample(range(rounds), min(rounds, len(fresh))), fresh, strict=False)) if single else {}
-    played = Played([], {side: [] for side in order})
+    played, done = Played([], {side: [] for side in order}), dict.fromkeys(order, 0)
     steps = {side: turns[side].reentry + turns[side].iterations * (turns[side].samples + wall_too) for side in order}
-    done = dict.fromkeys(order, 0)
     turn_of = turn_of or OneAtATime(gangs, order, SchedulingWatch({}))
     turn_of.find_strayed()
     for index in range(rounds):
@@ -181,10 +186,7 @@ def play_rounds(
                 with spent.on("audits"):
                     replies = _audit(gangs[side], side, audit, lead, settings)
                     after_audit(gangs[side], side, replies)
-                played.samples += [
-                    Sample(side, index, -1, audit.iterations, wall, device, audit=True, rank=rank)
-                    for wall, device, rank in _slowest(replies)
-                ]
+                played.samples += _of_audit(replies, side, index, audit)
                 done[side] += lead + audit.iterations
     for side in order if probes and len(audits) > 1 else ():
         turn_of.begins(side)
@@ -295,6 +297,13 @@ def _by_round(audits: Sequence[Audit], rounds: int, draw: random.Random) -> dict
     for place, audit in zip(places, audits, strict=True):
         found.setdefault(place, []).append(audit)
     return found
+
+
+def _of_audit(replies: Sequence[AuditReply], side: str, index: int, audit: Audit) -> list[Sample]:
+    return [
+        Sample(side, index, -1, audit.iterations, wall, device, audit=True, rank=rank)
+        for wall, device, rank in _slowest(replies)
+    ]
 
 
 def _slowest(replies: Sequence[TurnReply | AuditReply]) -> Iterator[tuple[float, float | None, int | None]]:

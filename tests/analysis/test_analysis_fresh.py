@@ -2,6 +2,7 @@
 
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -237,6 +238,45 @@ def test_strict_mode_refuses_an_advantage_that_hardly_any_single_step_shows_and_
     if word == "invalid":
         assert strict.reason == "unverified"
         assert "let every step finish its own work" in strict.sentence
+
+
+def of_ten(first: Sequence[tuple[float, float]], batches: float, *, spread: float) -> list[Pair]:
+    """Ten pairs whose base is so many times as fast in batches; of the ``first`` ones the same in batches and, by six
+    readings that scatter by a factor of 1 + ``spread``, in single steps."""
+    made = []
+    for index in range(10):
+        ratio, alone = first[index] if index < len(first) else (batches, 0.0)
+        own = {
+            "before": (1.0, 1.0 + spread, 1.0 + 2 * spread),
+            "after": (alone, alone * (1 + spread), alone * (1 + 2 * spread)),
+        }
+        runs = tuple(
+            replace(make_run(side), again_s=tuple(1e-3 * s for s in times) if alone else ())
+            for side, times in own.items()
+        )
+        made.append(make_pair(index, {"before": 1e-3, "after": 1e-3 * ratio * (1 + index / 1000)}, runs=runs))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("first", "batches", "spread", "told"),
+    [
+        pytest.param(
+            [(2.274, 1.121), (1.131, 0.442)], 1.18, 0.4, 0, id="two pairs of three readings, seen on a busy host"
+        ),
+        pytest.param([(2.274, 1.121), (2.0, 0.9)], 1.18, 0.0, 1, id="readings that agree"),
+        pytest.param([(2.274, 1.3), (2.0, 1.2)], 1.18, 0.0, 0, id="batches of the other pairs gain no more"),
+        pytest.param([(1.5, 1.0), (1.5, 1.0)], 1.5, 0.02, 1, id="readings that scatter little"),
+        pytest.param([(1.5, 1.0), (1.5, 1.0)], 1.5, 0.2, 0, id="readings that scatter much"),
+    ],
+)
+def test_an_advantage_is_missed_in_single_steps_only_beyond_what_few_readings_scatter_and_all_pairs_show(
+    first: list[tuple[float, float]], batches: float, spread: float, told: int
+) -> None:
+    assert (
+        len([n for n in batch_doubts(of_ten(first, batches, spread=spread), CASE) if n.values["side"] == "before"])
+        == told
+    )
 
 
 def test_one_pair_and_steps_that_a_reading_outweighs_show_nothing_of_batches() -> None:

@@ -105,6 +105,24 @@ def test_programs_that_print_nothing_agree_without_being_checked():
     assert printing("nothing", names=("before",)) == [], "what has nothing beside it is not compared"
 
 
+@pytest.mark.parametrize(
+    ("after", "last", "noted"),
+    [
+        pytest.param(Coverage("undeclared", fixed=()), Coverage("undeclared", fixed=()), True, id="in every launch"),
+        pytest.param(Coverage("undeclared", fixed=()), Coverage("redrawn", fixed=()), False, id="redrawn in one"),
+        pytest.param(Coverage("redrawn", fixed=()), Coverage("undeclared", fixed=None), False, id="unknown in one"),
+        pytest.param(
+            Coverage("undeclared", fixed=()), Coverage("redrawn", fixed=None), True, id="one audit says nothing"
+        ),
+        pytest.param(
+            Coverage("undeclared", fixed=None), Coverage("undeclared", fixed=None), True, id="one audit in all"
+        ),
+    ],
+)
+def test_inputs_are_undeclared_where_no_launch_shows_that_they_were_redrawn(after, last, noted) -> None:
+    assert [note.code for note in notes_of(after=after, last=last)] == ["inputs_undeclared"] * noted
+
+
 FIXED = Coverage(fixed=("ids",))
 
 
