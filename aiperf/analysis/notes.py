@@ -196,7 +196,7 @@ def _own_figure(value: float, unit: str) -> str:
     return known[unit](value) if unit in known else f"{significant(value)} {unit}".strip()
 
 
-_SAY_WHY = 'or say why not with done_outside="..." in the Workload'
+_SAY_WHY = 'or say why not with done_outside="..." in a Workload'
 _REMEDIES = {
     "nothing_returned": 'return the results, or say why not with check: {kind: none, reason: "..."}',
     "inputs_undeclared": 'name them with inputs=lambda: {...}, or say why not with fixed_inputs="..." in the Workload',

@@ -229,7 +229,7 @@ def test_no_side_is_called_better_that_works_as_long_where_no_time_holds_it(stri
     assert (moved.verdict.word, moved.verdict.reason) == ("invalid", "doubted")
     assert moved.verdict.sentence == (
         "after spends 1.00 ms a step in prepare(), before 0 ns: not timed; "
-        'move it into the step, where it is timed, or say why not with done_outside="..." in the Workload'
+        'move it into the step, where it is timed, or say why not with done_outside="..." in a Workload'
     )
     assert little.verdict.word == "improved"
 

@@ -172,7 +172,7 @@ GOLDEN = [
         build(1.05, 1.03, 1.07), {"fault": DOUBTED}, "invalid", Reason.DOUBTED,
         "after holds 300 MiB outside its own process (other processes, files in memory), before 0 B: not included in "
         "peak memory; let the process itself hold it, compare whole programs, "
-        'or say why not with done_outside="..." in the Workload',
+        'or say why not with done_outside="..." in a Workload',
     ),
     (
         build(1.05, 1.03, 1.07), {"fault": OPEN}, "invalid", Reason.UNVERIFIED,
