@@ -65,6 +65,7 @@ LADDERS = (
     "A case uses its newest record; for a row that needs a GPU, the newest one from a GPU, if there is one."
 )
 GOOD: tuple[Answer, ...] = ("reproduced", "stronger")
+UNMET: tuple[Answer, ...] = ("weaker", "not reproduced")
 _GAIN = ("", "improved")
 """What a scenario expects where it expects a gain; no word means one, too."""
 _ORDER = {answer: place for place, answer in enumerate(ANSWERS)}
@@ -113,6 +114,8 @@ class Answered:
     """How the cited pairs differ from the row's set-up."""
     lacks: tuple[str, ...] = ()
     """What each citation says that it lacks of the row; empty where one of them lacks nothing."""
+    mechanism: str = ""
+    """Why the sides of ``best`` differ, as its scenario says; of a row that is weaker or not reproduced alone."""
 
 
 def answer_rows(rows: Iterable[BookRow], cited: Sequence[Cited], measured: Sequence[Measured]) -> tuple[Answered, ...]:
@@ -203,7 +206,8 @@ def _answered(row: BookRow, citing: Sequence[Cited], by_scenario: Mapping[str, S
     still_open = _still_open(lacking, others if answer == "partly" else {})
     why = " ".join(filter(None, (still_open, stated_text("Lacks", lacks), why)))
     answer = "impossible as printed" if row.impossible else answer
-    return Answered(row, answer, why, names, best, agreeing, len(judged), lacking, differs, lacks)
+    mechanism = next((c.why for c in citing if answer in UNMET and c.scenario == best.scenario), "")
+    return Answered(row, answer, why, names, best, agreeing, len(judged), lacking, differs, lacks, mechanism)
 
 
 def _cases(citation: Citation, scenario: str) -> list[str]:

@@ -30,6 +30,8 @@ class Cited:
     """Why this host can run none of its cases; empty when it can run some."""
     named: Mapping[str, Citation] = field(default_factory=dict)
     """Row -> its citation; a row that is not here is answered by the last side of the only case."""
+    why: str = ""
+    """Why its sides differ, as its file says."""
 
 
 def cited_rows(
@@ -43,7 +45,7 @@ def cited_rows(
     cited = [entry for entry in list_scenarios(folders) if entry.book]
     loaded = {entry.name for entry in citing(cited, wanted)}
     found = (_cited(e, host, results) if e.name in loaded else Cited(e.name, e.book) for e in cited)
-    return tuple(replace(c, named=_named(e)) for c, e in zip(found, cited, strict=True))
+    return tuple(replace(c, named=_named(e), why=e.why) for c, e in zip(found, cited, strict=True))
 
 
 def citing(entries: Iterable[Listing], rows: Iterable[str]) -> tuple[Listing, ...]:

@@ -42,6 +42,8 @@ class CpuChoice:
 
     def of_case(self, case: Case) -> tuple[int, ...] | None:
         """CPUs for a pair: those of the last pair that wanted as many, if they were found lately. None: unpinned."""
+        if self._pin == "auto" and any(side.params.get("numa", "any") != "any" for side in case.sides):
+            return None  # a side that chooses its NUMA node itself needs CPUs of several
         wanted = (case.needs.gpus, ranks_per_node(case), _cpus_of_rank(case), case.needs.whole_cores)
         cpus, since = self._chosen.get(wanted, (None, float("-inf")))
         if time.monotonic() - since > _REPROBE_S:

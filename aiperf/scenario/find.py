@@ -47,6 +47,8 @@ class Listing:
     """The same rows, with the sides that answer them."""
     problem: str = ""
     """Why the file cannot be read, where it cannot."""
+    why: str = ""
+    """Why its sides should differ."""
 
     def speaks_of(self, word: str) -> bool:
         """Whether ``word``, in any case, is part of its name, its title, its workload or a row of the book."""
@@ -204,6 +206,7 @@ def _listing(path: Path) -> Listing:
         name=path.stem,
         path=path,
         title=str(data.get("title") or ""),
+        why=" ".join(str(data.get("why") or "").split()),
         tags=_texts(data.get("tags")),
         workload=str(data.get("workload") or ""),
         workloads=_workloads(document),

@@ -45,7 +45,7 @@ def test_a_scenario_that_cites_nothing_is_left_out_and_the_others_say_what_is_mi
 def test_only_what_cites_a_wanted_row_is_loaded(tmp_path) -> None:
     here = found(tmp_path, "ch02/c-vs-d")
     row = "ch01/a-vs-b"
-    assert here["card"] == Cited("card", (row,), named={row: Citation(row)})
+    assert here["card"] == Cited("card", (row,), named={row: Citation(row)}, why="w")
     assert len(set(here["free"].hashes)) == 8  # with prose and without, each by what it could expect
     assert all(not cited.hashes and not cited.problem for cited in found(tmp_path).values())
 

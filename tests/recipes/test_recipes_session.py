@@ -235,6 +235,21 @@ def test_a_case_that_needs_no_gpu_or_is_pinned_by_hand_is_placed_anywhere(monkey
     assert placed(monkeypatch, ((3,),), gpus=1)[1] == [tuple(range(16))]
 
 
+def test_sides_that_choose_their_numa_node_themselves_are_bound_to_none(monkeypatch) -> None:
+    monkeypatch.setattr("aiperf.recipes.cpu_choice.gpu_cpus", lambda found, *, allowed: (LEFT,))
+
+    def first(pin, *, cpus_wanted, allowed, whole_cores):
+        return tuple(allowed)[:cpus_wanted]
+
+    monkeypatch.setattr("aiperf.recipes.cpu_choice.place", first)
+    host, case = replace(HOST, cpus=tuple(range(16))), replace(make_case(), needs=Needs(gpus=1))
+    far = replace(case, sides=(replace(case.sides[0], params={"numa": "remote"}), *case.sides[1:]))
+    anywhere = replace(case, sides=tuple(replace(side, params={"numa": "any"}) for side in case.sides))
+    choice = MeasurementSession(host, make_settings(pin="auto"))._cpus
+    assert (choice.of_case(far), choice.of_case(case), choice.of_case(anywhere)) == (None, LEFT[:4], LEFT[:4])
+    assert MeasurementSession(host, make_settings(pin="0-3"))._cpus.of_case(far) == (0, 1, 2, 3), "asked for by hand"
+
+
 class Room:
     """Stands for the waiting room and keeps what it was told, between what the pair did."""
 

@@ -321,6 +321,18 @@ def test_what_a_citation_lacks_and_how_it_differs_stands_beside_the_answer_every
     assert (line["lacks"], line["differs"], line["answer"]) == ("no decode, no resize", "synthetic data", "partly")
 
 
+def test_of_a_claim_that_is_not_met_every_format_says_what_the_scenario_says_of_its_sides() -> None:
+    why = "DRAM limits both sides."
+    for ratio, verdict, met in ((2.5, "improved", True), (1.2, "improved", False), (1.0, "equivalent", False)):
+        measured = replace(FOUND, ratio=ratio, low=ratio - 0.01, high=ratio + 0.01, verdict=verdict)
+        cited, other = replace(tiled("ch07/tiled"), why=why), replace(tiled("ch07/tiled"), scenario="a", why="no")
+        view = book_view(answered := answer_rows(ROWS[:1], [other, cited], [measured]))
+        for text in (text_of(view), markdown_of(view), render_book(answered, host="h")):
+            assert (f"Why: {why}" in " ".join(text.split()), "Why: no" in text) == (not met, False)
+        (told,) = json.loads(document_of(view.json()))
+        assert told["mechanism"] == ("" if met else why)
+
+
 def test_cases_of_a_row_reproduced_in_part_are_said_to_reproduce_it_and_all_others_to_agree() -> None:
     second = replace(FOUND, case="tiled[n=4]")
     for lacks, said in (("no decode", "2 of 2 cases reproduce it"), ("", "2 of 2 cases say so")):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 from cpu_pairs import audit
@@ -10,6 +12,7 @@ from aiperf.workloads.contract import Context, SkipSide
 from aiperf.workloads.native import build as building
 from aiperf.workloads.native import entries
 from aiperf.workloads.native import workload as native
+from aiperf.workloads.shared import numa
 
 QUEUE = {"source": "work_queue.cc", "threads": 3}
 
@@ -68,6 +71,65 @@ def test_rows_have_unit_length_under_fast_math_too(context):
     assert np.allclose(audit(made, seed=2)["rows"], made.reference()["rows"], rtol=1e-5, atol=1e-7)
 
 
+CHASE = {"source": "chase.cc", "entry": "chase_lines", "n": 1200, "args": {"parts": 8}}
+
+
+def test_a_chase_reads_every_line_once_in_an_order_that_each_draw_decides(context):
+    made = native.program(context, **CHASE)
+    ends = []
+    for seed in (5, 6):
+        found, truth = audit(made, seed=seed), made.reference()
+        assert np.array_equal(found["where"], truth["where"])
+        assert np.array_equal(found["sums"], truth["sums"])
+        assert found["where"][-1] == 0, "the cycle closes after all lines, not before"
+        ends.append(found["where"][:-1])
+        assert found["sums"].sum() == made.inputs()["lines"][:, 1].sum()
+    assert not np.array_equal(*ends)
+    assert made.work.items == 1200
+
+
+@pytest.fixture
+def two_nodes(monkeypatch, tmp_path):
+    """A host whose first usable CPU is node 0's and whose last one is node 1's."""
+    usable = sorted(os.sched_getaffinity(0))
+    for node, cpu in enumerate((usable[0], usable[-1])):
+        (tmp_path / f"node{node}").mkdir()
+        (tmp_path / f"node{node}" / "cpulist").write_text(f"{cpu}\n")
+    monkeypatch.setattr(numa, "_NODES", tmp_path)
+    return usable[0]
+
+
+def test_arrays_lie_on_the_node_asked_for_while_both_sides_run_on_the_same_one(context, two_nodes, monkeypatch):
+    before, found = os.sched_getaffinity(0), {}
+    for where, node in (("local", 0), ("remote", 1)):
+        monkeypatch.setattr(native, "node_of", lambda address, node=node: node)
+        made = native.program(context, **CHASE, numa=where)
+        assert os.sched_getaffinity(0) == {two_nodes}
+        assert (made.facts["cpu_node"], made.facts["memory_node"]) == (0, node)
+        found[where] = audit(made, seed=7)["where"]
+        made.close()
+        assert os.sched_getaffinity(0) == before
+    assert np.array_equal(found["local"], found["remote"])
+
+
+def test_arrays_that_lie_elsewhere_skip_the_side(context, two_nodes, monkeypatch):
+    before = os.sched_getaffinity(0)
+    for node, there in ((0, "node 0"), (None, "an unknown node")):
+        monkeypatch.setattr(native, "node_of", lambda address, node=node: node)
+        with pytest.raises(SkipSide, match=f"lines was to lie on NUMA node 1, but lies on {there}"):
+            native.program(context, **CHASE, numa="remote")
+        assert os.sched_getaffinity(0) == before
+
+
+def test_a_host_of_one_node_skips_both_sides(context, monkeypatch, tmp_path):
+    (tmp_path / "node0").mkdir()
+    (tmp_path / "node0" / "cpulist").write_text("0-4000\n")
+    monkeypatch.setattr(numa, "_NODES", tmp_path)
+    for where in ("local", "remote"):
+        with pytest.raises(SkipSide, match="on two NUMA nodes, but this process has 1"):
+            native.program(context, **CHASE, numa=where)
+
+
 def test_defines_change_the_machine_code_and_equal_builds_are_made_once(context):
     common = {"source": "dot.cc", "entry": "dot_windows", "n": 8, "flags": ["-O1"]}
     one, same, other = (native.program(context, **common, defines={"UNROLL": u}) for u in (1, 1, 2))
@@ -101,6 +163,8 @@ def test_a_host_without_a_compiler_skips_the_side(context, monkeypatch):
         ({"n": 0}, "1 or more"),
         ({"source": "work_queue.cc", "entry": "claim_all", "args": {"levels": 3}}, "levels"),
         ({"source": "rownorm.cc", "entry": "l2norm_rows"}, "whole rows"),
+        ({"source": "chase.cc", "entry": "chase_lines", "n": 100}, "64 equal parts"),
+        ({"source": "chase.cc", "entry": "chase_lines", "n": 64, "threads": 2}, "one thread"),
     ],
 )
 def test_parameters_that_cannot_work_are_refused(context, params, message):

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from aiperf.workloads.contract import Context, SkipSide
-from aiperf.workloads.shared import host_memory, seeded
+from aiperf.workloads.shared import host_memory, numa, seeded
 from aiperf.workloads.transfer import peers
 from aiperf.workloads.transfer import workload as transfer
 from aiperf.workloads.transfer.scattered import SPREAD, Scattered
@@ -57,7 +57,7 @@ def test_host_memory_of_our_own_is_page_aligned_touched_and_its_node_read_back()
     assert buffer.words.data_ptr() % 4096 == 0
     assert buffer.words.shape == (5000,)
     assert not buffer.words.any()
-    assert buffer.node in (None, *host_memory.nodes())
+    assert buffer.node in (None, *numa.nodes())
 
 
 def test_the_node_of_a_mapping_is_the_one_with_most_of_its_pages(
@@ -70,32 +70,32 @@ def test_the_node_of_a_mapping_is_the_one_with_most_of_its_pages(
         "9000 default file=/x\n",
         encoding="utf-8",
     )
-    monkeypatch.setattr(host_memory, "_NUMA_MAPS", maps)
-    assert host_memory.node_of(0x1000) == 0
-    assert host_memory.node_of(0x8010) == 1
-    assert host_memory.node_of(0x9000) is None
-    assert host_memory.node_of(0x10) is None
-    monkeypatch.setattr(host_memory, "_NUMA_MAPS", tmp_path / "none")
-    assert host_memory.node_of(0x1000) is None
+    monkeypatch.setattr(numa, "_NUMA_MAPS", maps)
+    assert numa.node_of(0x1000) == 0
+    assert numa.node_of(0x8010) == 1
+    assert numa.node_of(0x9000) is None
+    assert numa.node_of(0x10) is None
+    monkeypatch.setattr(numa, "_NUMA_MAPS", tmp_path / "none")
+    assert numa.node_of(0x1000) is None
 
 
 def test_nodes_without_cpus_are_none_to_run_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for node, cpus in enumerate(("0-2,8", "3", "")):
         (tmp_path / f"node{node}").mkdir()
         (tmp_path / f"node{node}" / "cpulist").write_text(f"{cpus}\n", encoding="utf-8")
-    monkeypatch.setattr(host_memory, "_NODES", tmp_path)
-    assert host_memory.nodes() == {0: {0, 1, 2, 8}, 1: {3}}
+    monkeypatch.setattr(numa, "_NODES", tmp_path)
+    assert numa.nodes() == {0: {0, 1, 2, 8}, 1: {3}}
 
 
 def test_local_is_the_gpus_node_and_remote_the_farthest_other_one() -> None:
     known = {0: {0, 1}, 1: {2, 3}, 2: {4}}
-    assert host_memory.choose("local", 1, known, {}) == (1, {2, 3})
-    assert host_memory.choose("remote", 1, known, {}) == (0, {0, 1})
-    assert host_memory.choose("remote", 1, known, {0: 12, 1: 10, 2: 32}) == (2, {4})
+    assert numa.choose("local", 1, known, {}) == (1, {2, 3})
+    assert numa.choose("remote", 1, known, {}) == (0, {0, 1})
+    assert numa.choose("remote", 1, known, {0: 12, 1: 10, 2: 32}) == (2, {4})
     with pytest.raises(SkipSide, match="has 1"):
-        host_memory.choose("remote", 0, {0: {0}}, {})
+        numa.choose("remote", 0, {0: {0}}, {})
     with pytest.raises(SkipSide, match="NUMA node 3"):
-        host_memory.choose("local", 3, known, {})
+        numa.choose("local", 3, known, {})
 
 
 def test_the_distances_of_a_node_are_those_that_the_firmware_tells(
@@ -104,9 +104,9 @@ def test_the_distances_of_a_node_are_those_that_the_firmware_tells(
     for node, told in {0: "10 12 32", 1: "12 10 32", 10: "32 32 10"}.items():
         (tmp_path / f"node{node}").mkdir()
         (tmp_path / f"node{node}" / "distance").write_text(f"{told}\n", encoding="utf-8")
-    monkeypatch.setattr(host_memory, "_NODES", tmp_path)
-    assert host_memory.distances(1) == {0: 12, 1: 10, 10: 32}
-    assert host_memory.distances(3) == {}
+    monkeypatch.setattr(numa, "_NODES", tmp_path)
+    assert numa.distances(1) == {0: 12, 1: 10, 10: 32}
+    assert numa.distances(3) == {}
 
 
 def test_a_thread_moves_to_cpus_of_the_farthest_node_that_it_may_use(
@@ -117,7 +117,7 @@ def test_a_thread_moves_to_cpus_of_the_farthest_node_that_it_may_use(
         (tmp_path / f"node{node}").mkdir()
         (tmp_path / f"node{node}" / "cpulist").write_text(f"{cpus}\n", encoding="utf-8")
         (tmp_path / f"node{node}" / "distance").write_text("10 20 30 40\n", encoding="utf-8")
-    monkeypatch.setattr(host_memory, "_NODES", tmp_path)
+    monkeypatch.setattr(numa, "_NODES", tmp_path)
     monkeypatch.setattr(host_memory, "node_of_gpu", lambda device: 0)
     before = os.sched_getaffinity(0)
     facts, back = host_memory.bind("remote", 0)
@@ -125,6 +125,43 @@ def test_a_thread_moves_to_cpus_of_the_farthest_node_that_it_may_use(
     assert os.sched_getaffinity(0) == {usable[-1]}
     back()
     assert os.sched_getaffinity(0) == before
+
+
+def two_nodes(monkeypatch: pytest.MonkeyPatch, folder: Path) -> tuple[int, int]:
+    """A host whose first usable CPU is node 0's and whose last one is node 1's."""
+    usable = sorted(os.sched_getaffinity(0))
+    for node, cpu in enumerate((usable[0], usable[-1])):
+        (folder / f"node{node}").mkdir()
+        (folder / f"node{node}" / "cpulist").write_text(f"{cpu}\n", encoding="utf-8")
+    monkeypatch.setattr(numa, "_NODES", folder)
+    return usable[0], usable[-1]
+
+
+@pytest.mark.parametrize("where", ["local", "remote"])
+def test_memory_is_touched_on_the_node_asked_for_and_the_thread_ends_on_its_own(
+    where: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    own, other = two_nodes(monkeypatch, tmp_path)
+    before = os.sched_getaffinity(0)
+    made, facts, back = numa.made_on(where, lambda: os.sched_getaffinity(0))
+    assert made == {own if where == "local" else other}
+    assert facts == {"cpu_node": 0, "asked_memory_node": int(where == "remote")}
+    assert os.sched_getaffinity(0) == {own}
+    back()
+    assert os.sched_getaffinity(0) == before
+
+
+def test_a_failure_while_memory_is_made_leaves_no_thread_on_the_other_node(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    own, _ = two_nodes(monkeypatch, tmp_path)
+    before = os.sched_getaffinity(0)
+    try:
+        with pytest.raises(MemoryError):
+            numa.made_on("remote", lambda: (_ for _ in ()).throw(MemoryError()))
+        assert os.sched_getaffinity(0) == {own}
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 class Buffer:

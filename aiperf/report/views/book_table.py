@@ -42,6 +42,8 @@ class BookLine:
     lacks: tuple[str, ...]
     """What each citation says that it lacks of the row; empty where one of them lacks nothing."""
     why: str
+    mechanism: str
+    """Why the sides differ, as the scenario says; of a claim that is not met alone."""
     claim_low: float | None = None
     claim_high: float | None = None
     label: str = ""
@@ -138,8 +140,10 @@ def texts(a: Answered) -> tuple[str, str, str, str, str, str]:
 
 
 def reason_text(a: Answered) -> str:
-    """Why it is answered so, and how the cited pairs differ from the row's set-up."""
-    return " ".join(filter(None, (a.why, stated_text("Differs", a.differs))))
+    """Why it is answered so, how the cited pairs differ from the row's set-up, and of a claim that is not met what the
+    scenario says of its sides."""
+    explained = f"Why: {a.mechanism}" if a.mechanism else ""
+    return " ".join(filter(None, (a.why, stated_text("Differs", a.differs), explained)))
 
 
 def _chapter(name: str, answered: Sequence[Answered]) -> list[Block]:
@@ -200,5 +204,6 @@ def _line(a: Answered) -> BookLine:
         a.differs,
         a.lacks,
         a.why,
+        a.mechanism,
         **found,
     )

@@ -9,7 +9,7 @@ import os
 from typing import Any
 
 from aiperf.workloads.data.datasets import shared_bytes
-from aiperf.workloads.shared.host_memory import nodes
+from aiperf.workloads.shared.numa import nodes
 
 _MOST_CPUS = 8192
 """What Linux can be built for (CONFIG_NR_CPUS of x86-64)."""

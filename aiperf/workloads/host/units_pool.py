@@ -18,7 +18,7 @@ import numpy as np
 from aiperf.workloads.contract import SkipSide
 from aiperf.workloads.host import allocators
 from aiperf.workloads.shared.child import Helper, answers, end, shared_memory
-from aiperf.workloads.shared.host_memory import cpus_of
+from aiperf.workloads.shared.numa import cpus_of
 from aiperf.workloads.shared.seeded import generator
 
 _IMAGES, _EDGE = 16, 64

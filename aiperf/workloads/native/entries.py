@@ -15,6 +15,8 @@ from aiperf.workloads.shared.seeded import generator
 
 _WINDOWS = 64
 _MEAN_ROUNDS = 128
+_LINE_WORDS = 16
+"""int32 in a cache line of 64 bytes."""
 _SCHEDULES = ("static", "dynamic")
 Arrays = dict[str, Any]
 
@@ -124,13 +126,33 @@ def _matmul(n: int) -> EntryCase:
     return EntryCase({"a": a, "b": b}, {"product": out}, [], work, redraw, reference)
 
 
+def _chase(n: int, parts: int) -> EntryCase:
+    if n % parts:
+        raise ValueError(f"{n} lines cannot be followed in {parts} equal parts")
+    lines, order = np.zeros((n, _LINE_WORDS), np.int32), np.zeros(n, np.int64)
+
+    def redraw(seed: int) -> None:
+        order[:] = generator(seed, "order").permutation(n)
+        lines[order, 0] = np.roll(order, -1)
+        lines[:, 1] = generator(seed, "payload").integers(0, 1 << 20, n, dtype=np.int32)
+
+    def reference() -> Arrays:
+        # From line 0 round the whole cycle.
+        visited = np.roll(order, -int(np.flatnonzero(order == 0)[0])).reshape(parts, -1)
+        return {"where": np.roll(visited[:, 0], -1), "sums": lines[visited, 1].astype(np.int64).sum(axis=1)}
+
+    out = {"where": np.zeros(parts, np.int64), "sums": np.zeros(parts, np.int64)}
+    return EntryCase({"lines": lines}, out, [parts], Work(items=n, item="dependent reads"), redraw, reference)
+
+
 ENTRIES: dict[str, tuple[Callable[..., EntryCase], dict[str, int]]] = {
     "dot_windows": (_dot, {"repeats": 1000}),
     "l2norm_rows": (_row_norm, {"width": 1024}),
     "claim_all": (_claim, {"claim": 1, "levels": 1}),
     "uneven_sincos": (_uneven, {"claim": 32}),
     "matmul": (_matmul, {}),
+    "chase_lines": (_chase, {"parts": 64}),
 }
 """Entry -> what makes its case, and its arguments with their defaults."""
-SINGLE_THREADED = ("matmul",)
+SINGLE_THREADED = ("matmul", "chase_lines")
 """Entries that ignore ``threads``."""

@@ -12,10 +12,11 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, Literal
 
-from aiperf.workloads.contract import Context, Workload
+from aiperf.workloads.contract import Context, SkipSide, Workload
 from aiperf.workloads.native.build import Library, build
 from aiperf.workloads.native.entries import ENTRIES, SINGLE_THREADED, Arrays, EntryCase
 from aiperf.workloads.native.search import CandidateRun, Search
+from aiperf.workloads.shared.numa import made_on, node_of
 
 
 def _arguments(entry: str, given: Mapping[str, int]) -> dict[str, int]:
@@ -28,6 +29,13 @@ def _arguments(entry: str, given: Mapping[str, int]) -> dict[str, int]:
         if value < 1:
             raise ValueError(f"{name} is {value}; it must be 1 or more")
     return {**known, **given}
+
+
+def _maker(asked: SimpleNamespace) -> Callable[[int], EntryCase]:
+    given: dict[str, Any] = dict(_arguments(asked.entry, asked.args))
+    if asked.entry == "uneven_sincos":
+        given |= {"skew": asked.skew, "schedule": asked.schedule}
+    return partial(ENTRIES[asked.entry][0], **given)
 
 
 def _check(asked: SimpleNamespace) -> None:
@@ -58,13 +66,16 @@ def program(
     candidates: dict[str, list[int]] = {},  # noqa: B006 - read only
     verify_n: list[int] = [],  # noqa: B006 - read only
     choose: Literal["given", "first", "searched"] = "given",
+    numa: Literal["any", "local", "remote"] = "any",
 ) -> Workload:
     """One call of ``entry`` of ``source`` (a file of native/), compiled with ``flags`` and ``-D`` ``defines``.
 
     Entries, with their ``args``: ``dot_windows`` (repeats): dot products of n float32; ``l2norm_rows`` (width): n
     float32 in rows; ``claim_all`` (claim, levels): n int32 items taken by atomic counters; ``uneven_sincos`` (claim;
     ``skew``, ``schedule``): n float64 items of unequal work; ``matmul``: the product of two n x n float32 matrices, on
-    one thread. ``threads`` host threads start and end in each step.
+    one thread; ``chase_lines`` (parts): n lines of 64 bytes, each with the number of the next one, on one thread.
+    ``threads`` host threads start and end in each step. ``numa``: the threads stay on one NUMA node; the arrays lie
+    there or (``remote``) on the node farthest from it.
 
     ``candidates``: names of further defines, each with its values; every combination is a kernel. Set-up draws them in
     an order from the seed and takes the ``first`` that is right, at ``n`` and each of ``verify_n``. ``searched`` starts
@@ -73,17 +84,13 @@ def program(
     ``search_s``; ``first_call_s`` and ``best_call_s``, a call of the first right kernel and of the chosen one, timed
     turn about after the search; where the chosen one is faster ``calls_to_break_even``, search_s over the difference.
 
-    Items: dot products, rows, items, turns of sin*cos, products. FLOPs: 2 a value and dot product, 3 a value of a row,
-    2 a term of a product's element; bytes: each value of rows and items, in and out. Source: book chapters 8, 10, 12,
-    20, appendix.
+    Items: dot products, rows, items, turns of sin*cos, products, reads. FLOPs: 2 a value of a dot product, 3 of a row,
+    2 a term of a product's element; bytes: each value of rows and items. Source: chapters 3, 8, 10, 12, 20, appendix.
     """
     asked = SimpleNamespace(**locals())
     _check(asked)
-    given = _arguments(entry, args)
-    more = {"skew": skew, "schedule": schedule} if entry == "uneven_sincos" else {}
-    make = partial(ENTRIES[entry][0], **given, **more)
-    made = make(n)
-    made.redraw(context.seed)
+    make = _maker(asked)
+    made, placed, restore = _placed(asked, make)
     library, counters, facts = _chosen(asked, make, made)
     return Workload(
         step=_call(library, entry, made, n=n, threads=threads),
@@ -100,9 +107,32 @@ def program(
             "library_sha": library.code_sha,
             "threads": threads,
             "cores": len(os.sched_getaffinity(0)),
-            **facts,
+            **(facts | placed),
         },
+        close=restore,
     )
+
+
+def _placed(
+    asked: SimpleNamespace, make: Callable[[int], EntryCase]
+) -> tuple[EntryCase, dict[str, int], Callable[[], None] | None]:
+    """The arrays of the step, drawn; where they were to lie and do; the way back to all CPUs."""
+
+    def drawn() -> EntryCase:
+        made = make(asked.n)
+        made.redraw(asked.context.seed)
+        return made
+
+    if asked.numa == "any":
+        return drawn(), {}, None
+    made, facts, restore = made_on(asked.numa, drawn)
+    wanted = facts.pop("asked_memory_node")
+    for name, array in made.inputs.items():
+        if (found := node_of(array.ctypes.data)) != wanted:
+            restore()
+            there = "an unknown node" if found is None else f"node {found}"
+            raise SkipSide(f"{name} was to lie on NUMA node {wanted}, but lies on {there}")
+    return made, {**facts, "memory_node": wanted}, restore
 
 
 def _call(library: Library, entry: str, made: EntryCase, *, n: int, threads: int) -> Callable[[], object]:
