@@ -91,8 +91,9 @@ def case_differences(then: CaseRecord, now: CaseRecord) -> tuple[Difference, ...
     found = _compared("scenario_hash", first.scenario_hash[:_HASH], second.scenario_hash[:_HASH])
     whole = not (first.scenario_hash and second.scenario_hash)
     found += _compared("sides", _sides(then, whole=whole), _sides(now, whole=whole))
-    for name in ("clock", "cache", "isolation", "exclusive", "statistic", "metric"):
+    for name in ("clock", "cache", "isolation", "statistic", "metric"):
         found += _compared(f"measure.{name}", getattr(first.measure, name), getattr(second.measure, name))
+    found += _compared("measure.exclusive", bool(first.measure.exclusive), bool(second.measure.exclusive))
     return (*found, *_compared("replicate", then.replicate, now.replicate))
 
 

@@ -20,7 +20,7 @@ def note_sentence(note: Note) -> str:
 
 BELOW_THE_ROW: frozenset[NoteCode] = frozenset((
     "same_sides", "sliced", "uneven_runs", "first_run_slower", "prints_otherwise", "unequal_gpu_work", "memory_below",
-    "no_cpu_time",
+    "no_cpu_time", "one_after_another",
 ))  # fmt: skip
 """Notes that stand below the row of a case, because its numbers are read wrong without them."""
 
@@ -258,6 +258,9 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
     "counted_apart": lambda v: (
         f"times count from {' and from '.join(f'{since} on {side}' for side, since in v['sides'].items())}; use one "
         "client for both sides"
+    ),
+    "one_after_another": lambda v: (
+        f"side by side, {v['side']} failed in {v['phase']} ({v['message']}), so the sides ran one after the other"
     ),
     "metric_zero": _metric_zero,
     "latencies_zero": lambda v: f"{' and '.join(v['metrics'])} not compared: 0 in at least one launch",

@@ -36,8 +36,9 @@ class Measure:
     """auto: device when the case needs a GPU, else wall."""
     cache: Cache = "hot"
     isolation: Isolation = "process"
-    exclusive: bool = False
-    """Sides cannot live together: they run one after the other within a pair."""
+    exclusive: bool | None = None
+    """Sides cannot live together: they run one after the other within a pair. None: so only where a program of one ends
+    before the first turn while the other sides live, of which scenarios say nothing."""
     statistic: Statistic = "mean"
     """How the iteration times of one side of one pair become its one time."""
     delta: float | None = None

@@ -29,6 +29,9 @@ _VOID_SHARE = 0.2
 _FEWEST_VOIDS = 2
 _FAILURES_AFTER_SUCCESS = 1
 
+_BEFORE_TURNS = ("set-up", "warm-up")
+"""Phases of a launch in which nothing is measured yet."""
+
 _FULLY_AUDITED = 2
 """Pairs that count and have all the audits of the precision; of later launches of the same sides one shows enough."""
 _PROBES_OF_SUSPECTED = 8
@@ -64,6 +67,9 @@ def resume_case(state: CaseProgress, record: CaseRecord, *, budget: float) -> No
     """
     state.pairs, state.failures = list(record.pairs), list(record.failures)
     state.seconds, state.started = record.seconds, record.started
+    state.parted = next((note for note in record.notes if note.code == "one_after_another"), None)
+    if state.parted is not None:
+        state.case = replace(state.case, measure=replace(state.case.measure, exclusive=True))
     refresh(state)
     here, following = (next_look(_looks(state), pairs_done=n) for n in (state.valid - 1, state.valid))
     if following is None or here == state.valid:
@@ -112,7 +118,8 @@ def advance(
             else:
                 state.pairs.append(pair)
         except LaunchFailed as error:
-            _failed(state, error.failure)
+            if not _part(state, error.failure):
+                _failed(state, error.failure)
         except LaunchSkipped as reason:
             state.stop, state.skip_reason = "skipped", str(reason)
         except UserError:
@@ -136,6 +143,20 @@ def _spent(state: CaseProgress, limit: float) -> bool:
     if state.valid < state.settings.precision.looks[0] or state.valid % 2:
         return False
     return state.seconds + state.seconds / len(state.pairs) > limit
+
+
+def _part(state: CaseProgress, failure: Failure) -> bool:
+    """Have the sides run one after the other from now on, if a program of one has ended in the first launch, before any
+    turn: memory or a GPU may not suffice for both, and alone it shows whether that was the reason. Whether it is so;
+    not where the scenario says what it wants.
+    """
+    measure, ended = state.case.measure, failure.kind == "ended" and failure.phase in _BEFORE_TURNS
+    if not ended or state.pairs or state.failures or measure.exclusive is not None or measure.isolation != "process":
+        return False
+    state.case = replace(state.case, measure=replace(measure, exclusive=True))
+    values = {"side": failure.side, "phase": failure.phase, "message": failure.message}
+    state.parted = Note("one_after_another", values)
+    return True
 
 
 def _failed(state: CaseProgress, failure: Failure) -> None:

@@ -61,6 +61,8 @@ class CaseProgress:
     ending: Note | None = None
     """Why that rule ended the case."""
     skip_reason: str = ""
+    parted: Note | None = None
+    """Why its sides run one after the other, where that was not asked for."""
 
     @property
     def done(self) -> bool:
@@ -128,7 +130,7 @@ def _notes(state: CaseProgress) -> tuple[Note, ...]:
     outside = (*outside, *first_notes(state.pairs, state.case), *elsewhere_notes(state.pairs, state.case))
     outside = (*outside, *batch_notes(state.pairs, state.case, state.results))
     built = (*built, *outside, *tolerance_notes(state.pairs, state.case), *unverified_notes(state.pairs, state.case))
-    return tuple(note for note in (state.ending, *moved, *built) if note is not None)
+    return tuple(note for note in (state.ending, state.parted, *moved, *built) if note is not None)
 
 
 def same_sides_note(case: Case) -> Note | None:

@@ -14,9 +14,11 @@ from aiperf.protocol.claims import OutputChange
 from aiperf.protocol.reported import Coverage, PhaseTime
 
 FailureKind = Literal[
-    "crash", "signal", "hang", "oom_host", "oom_device", "dead_rank", "protocol", "error", "check", "store", "metric"
-]
-"""metric: a program ended well, and a number that was asked of it is missing or cannot be compared."""
+    "crash", "signal", "hang", "oom_host", "oom_device", "dead_rank", "protocol", "error", "check", "store", "metric",
+    "ended",
+]  # fmt: skip
+"""metric: a program ended well, and a number that was asked of it is missing or cannot be compared; ended: a server
+that a side had started ended by itself."""
 
 CheckKind = Literal[
     "outputs",

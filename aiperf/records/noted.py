@@ -13,7 +13,7 @@ NoteCode = Literal[
     "verdict_reached", "narrow_enough", "most_pairs", "budget_spent", "ended_at_look", "voided", "host_unfit",
     "drift", "invariant_moved", "invariant_changed", "temperature", "same_code", "same_sides",
     "latencies_missing", "latencies_few", "latencies_zero", "latency_bounds", "units_missing", "metric_zero",
-    "not_launched", "counted_apart",
+    "not_launched", "counted_apart", "one_after_another",
     "no_cpu_time", "memory_below",
     "audit_time", "fresh_inputs", "hidden_time", "unequal_gpu_work", "no_verdict_in_reach",
     "sliced", "uneven_runs", "first_run_slower", "prints_otherwise", "first_run_files", "inputs_unused",

@@ -256,7 +256,8 @@ class MeasureFile(_Strict):
     isolation: Isolation = "process"
     """process: one for each side; in_process: both sides in one."""
     exclusive: bool = False
-    """The sides cannot run at the same time."""
+    """Whether the sides run one after the other in each pair. If omitted, they do only if a server of serve.load ends
+    during set-up or warm-up beside the other one."""
     statistic: Statistic = "mean"
     """How a side's iterations become one time."""
     delta: Share = 0.02

@@ -32,7 +32,7 @@ from aiperf.worker.plain import seed_libraries
 from aiperf.worker.ranges import Ranges
 from aiperf.worker.side_runner import SideRunner
 from aiperf.worker.usage import host_peak, pages_by_node
-from aiperf.workloads.contract import Context, SkipSide
+from aiperf.workloads.contract import Context, ProgramEnded, SkipSide
 from aiperf.workloads.shared.bytecode import kept_compiled
 from aiperf.workloads.shared.imports import imports_of
 
@@ -233,8 +233,9 @@ class Worker:
 
 def _failure(error: Exception) -> messages.FailureReply:
     traceback.print_exception(error)
-    message = f"{type(error).__name__}: {error}".strip()
-    return messages.FailureReply(kind=_kind(error), message=message.splitlines()[0][:500] + _place(error))
+    kind = _kind(error)
+    message = str(error) if kind == "ended" else f"{type(error).__name__}: {error}".strip()
+    return messages.FailureReply(kind=kind, message=message.splitlines()[0][:500] + _place(error))
 
 
 def _place(error: Exception) -> str:
@@ -246,8 +247,10 @@ def _place(error: Exception) -> str:
     return ""
 
 
-def _kind(error: BaseException) -> Literal["error", "oom_host", "oom_device"]:
+def _kind(error: BaseException) -> Literal["error", "oom_host", "oom_device", "ended"]:
     """Which FailureKind an exception is, by type."""
+    if isinstance(error, ProgramEnded):
+        return "ended"
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(error, torch.cuda.OutOfMemoryError):
         return "oom_device"

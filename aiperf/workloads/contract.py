@@ -26,6 +26,10 @@ class SkipSide(Exception):
     """Raised in set-up when only the worker can find out that this host cannot run the side; carries the reason."""
 
 
+class ProgramEnded(RuntimeError):
+    """A program that the side started and works with has ended by itself; the first line of the message says how."""
+
+
 @dataclass(frozen=True)
 class Work:
     """What one step of the whole gang does; every rank returns the same."""

@@ -24,7 +24,7 @@ it."""
 PLAIN_NOTES = frozenset({
     "verdict_reached", "narrow_enough", "most_pairs", "budget_spent", "ended_at_look", "voided", "host_unfit", "drift",
     "invariant_moved", "invariant_changed", "temperature", "latencies_missing", "latencies_few", "latencies_zero",
-    "metric_zero", "latency_bounds", "units_missing", "not_launched", "counted_apart",
+    "metric_zero", "latency_bounds", "units_missing", "not_launched", "counted_apart", "one_after_another",
     "no_cpu_time", "memory_below", "text", "same_code", "same_sides", "sliced", "no_verdict_in_reach",
     "source_figures",
 })  # fmt: skip

@@ -115,9 +115,32 @@ def test_a_server_that_dies_fails_its_case_with_the_end_of_its_log(marked: User)
     assert done.code == 5
     assert done.plain
     failure = marked.record("dies")["failure"]
-    assert (failure["side"], failure["kind"]) == ("after", "error")
-    assert failure["message"].endswith("the server ended by itself with exit status 3")
+    assert (failure["side"], failure["phase"], failure["kind"]) == ("after", "warm-up", "ended")
+    assert failure["message"] == "the server ended by itself with exit status 3"
     assert failure["stderr_tail"].rstrip().endswith("out of cache blocks")
+    assert processes_with(marked.env["TEST_MARK"]) == []
+
+
+@pytest.mark.long
+def test_servers_that_have_no_room_beside_each_other_run_one_after_the_other_unless_that_is_ruled_out(
+    marked: User,
+) -> None:
+    device = f"--device {marked.folder / 'device'}"
+    done = marked.runs(written(marked, "narrow", before=device, after=device))
+    record = marked.record("narrow")
+    assert done.code == (5 if kept_late(record) else 0), done.out + done.err
+    assert (record["status"], record["case"]["measure"]["exclusive"], record["failures"]) == ("measured", True, [])
+    sides = [sample["side"] for sample in record["pairs"][0]["samples"] if not sample["audit"]]
+    assert sides == sorted(sides, key=record["pairs"][0]["order"].index), "each had all its turns by itself"
+    said = " ".join(done.out.split())
+    assert re.search(
+        r"side by side, \w+ failed in set-up \(the server ended by itself [^)]*\), so the sides ran one", said
+    )
+    ruled_out = marked.runs(written(marked, "firm", device, device, metric="end_to_end, exclusive: false"))
+    assert ruled_out.code == 5
+    failure = marked.record("firm")["failure"]
+    assert (failure["phase"], failure["kind"]) == ("set-up", "ended")
+    assert failure["stderr_tail"].rstrip().endswith("out of memory on the device")
     assert processes_with(marked.env["TEST_MARK"]) == []
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import fcntl
 import json
 import os
 import random
@@ -193,6 +194,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--abort", action="store_true", help="leave a waiting request whose client has gone")
     parser.add_argument("--strict", action="store_true", help="refuse requests with stream_options")
     parser.add_argument("--exit", type=int, default=0, help="end at once with this status")
+    parser.add_argument("--device", default="", help="a file of which one server at a time has all the memory")
     return parser.parse_args()
 
 
@@ -209,4 +211,11 @@ if __name__ == "__main__":
     if options.exit:
         print("no such checkpoint", file=sys.stderr)
         sys.exit(options.exit)
+    if options.device:
+        device = open(options.device, "a")  # noqa: SIM115 - held until this process ends
+        try:
+            fcntl.flock(device, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("out of memory on the device", file=sys.stderr)
+            sys.exit(1)
     asyncio.run(_main(options))

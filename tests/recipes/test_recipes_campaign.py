@@ -11,11 +11,11 @@ from recipes_made import Bench, failing, make_case, make_settings, noisy, pair, 
 
 from aiperf.analysis.notes import note_sentence, note_sentences
 from aiperf.errors import AiperfError, usage
-from aiperf.launch.gang import LaunchSkipped
+from aiperf.launch.gang import LaunchFailed, LaunchSkipped
 from aiperf.recipes import case as case_module
-from aiperf.recipes.case import advance, interrupt, look, new_state, reject_case
+from aiperf.recipes.case import advance, interrupt, look, new_state, reject_case, resume_case
 from aiperf.recipes.case_progress import CaseProgress, Noise, same_code_note, same_sides_note, skipped_record, to_record
-from aiperf.records import Case, Check, CheckResult, Incident, Latencies, Note, Pair, Side, Watch
+from aiperf.records import Case, Check, CheckResult, Failure, FailureKind, Incident, Latencies, Note, Pair, Side, Watch
 
 
 def begin(tau: float = 0.0, *, seed: int = 0, name: str = "s", **measure) -> CaseProgress:
@@ -133,6 +133,98 @@ def test_a_failure_before_the_first_pair_ends_the_case() -> None:
     assert (len(bench.calls), record.status, record.stop) == (1, "failed", "failure")
     assert (record.failure.message, record.failure.stderr_tail) == ("no such model", "last words")
     assert record.results == ()
+
+
+def ended(phase: str = "set-up", kind: FailureKind = "ended") -> LaunchFailed:
+    return LaunchFailed(Failure("after", phase, kind, "the server ended by itself with exit status 1", "out of memory"))
+
+
+class Room:
+    """Measures sides that run one after the other, for want of room for both; ``alone``: what then fails."""
+
+    def __init__(self, beside: LaunchFailed, alone: LaunchFailed | None = None) -> None:
+        self._beside, self._alone = beside, alone
+        self.launches: list[bool] = []
+        """Whether each was exclusive."""
+
+    def __call__(
+        self, case: Case, index: int, order: tuple[str, ...], seed: int, *, audits: int | None, probes: int
+    ) -> Pair:
+        self.launches.append(bool(case.measure.exclusive))
+        fault = self._alone if case.measure.exclusive else self._beside
+        if fault is not None:
+            raise fault
+        return pair(ratio=1.5)(index, order, seed)
+
+
+def measured_in(room: Room, **measure: object) -> CaseProgress:
+    state = begin(**measure)
+    while not state.done:
+        advance(state, room, lambda _: None)
+        look(state, budget=1e6)
+    return state
+
+
+@pytest.mark.parametrize("phase", ["set-up", "warm-up"])
+def test_sides_without_room_for_both_run_one_after_the_other_and_the_record_says_why(phase: str) -> None:
+    state = measured_in(room := Room(ended(phase)))
+    record = to_record(state)
+    assert room.launches == [False, True, True, True, True]
+    assert (record.status, record.case.measure.exclusive, record.failures) == ("measured", True, ())
+    assert record.results[0].verdict.word == "improved"
+    assert [note_sentence(n) for n in record.notes if n.code == "one_after_another"] == [
+        f"side by side, after failed in {phase} (the server ended by itself with exit status 1), so the sides ran one "
+        "after the other"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("beside", "measure", "launches"),
+    [
+        (ended(), {"exclusive": False}, [False]),
+        (ended(), {"exclusive": True}, [True]),
+        (ended(), {"isolation": "in_process"}, [False]),
+        (ended("measure"), {}, [False]),
+        (ended(kind="error"), {}, [False]),
+    ],
+    ids=["not-wanted", "asked-for", "one-process", "in-a-turn", "another-fault"],
+)
+def test_sides_stay_as_the_scenario_has_them_and_where_room_is_not_the_question(
+    beside: LaunchFailed, measure: dict[str, object], launches: list[bool]
+) -> None:
+    state = measured_in(room := Room(beside, alone=ended()), **measure)
+    record = to_record(state)
+    assert (room.launches, record.status) == (launches, "failed")
+    assert [note for note in record.notes if note.code == "one_after_another"] == []
+
+
+def test_a_side_that_ends_alone_too_fails_its_case_with_what_it_said_alone() -> None:
+    alone = LaunchFailed(Failure("before", "set-up", "ended", "the server ended by itself with exit status 2"))
+    record = to_record(measured_in(room := Room(ended(), alone)))
+    assert room.launches == [False, True]
+    assert (record.status, record.failure) == ("failed", alone.failure)
+    assert "one_after_another" in [note.code for note in record.notes]
+
+
+def test_sides_that_had_room_for_both_keep_it_when_a_later_launch_fails() -> None:
+    state, bench = begin(), Bench([pair(), raises(ended()), raises(ended())])
+    sit(state, bench)
+    assert (state.stop, len(state.failures), state.case.measure.exclusive) == ("failure", 2, None)
+
+
+def test_a_resumed_case_goes_on_one_after_the_other_without_trying_both_again() -> None:
+    first = begin()
+    room = Room(ended())
+    advance(first, room, lambda _: first.pairs and interrupt(first))
+    record = to_record(first)
+    assert (record.status, room.launches) == ("interrupted", [False, True])
+    again = begin()
+    resume_case(again, record, budget=1e6)
+    while not again.done:
+        advance(again, room, lambda _: None)
+        look(again, budget=1e6)
+    assert room.launches == [False, True, True, True, True]
+    assert "one_after_another" in [note.code for note in to_record(again).notes]
 
 
 def test_one_failure_after_a_success_is_kept_and_the_case_goes_on() -> None:

@@ -127,11 +127,13 @@ def test_between_two_looks_it_goes_on_to_the_next_one() -> None:
     state = new_state(case, settings, host_id="h", noise=Noise(), seed=0)
     bench = Bench([pair(ratio=1.5)])
     pairs = tuple(bench.measure(case, i, ("before", "after")[:: 1 if i % 2 else -1], i) for i in range(5))
-    record = SimpleNamespace(pairs=pairs, failures=(), seconds=5.0, started="then")
+    record = SimpleNamespace(pairs=pairs, failures=(), notes=(), seconds=5.0, started="then")
     resume_case(state, record, budget=1e6)
     assert (state.done, state.target, state.valid) == (False, 6, 5)
     at_a_look = new_state(case, settings, host_id="h", noise=Noise(), seed=0)
-    resume_case(at_a_look, SimpleNamespace(pairs=pairs[:4], failures=(), seconds=4.0, started="then"), budget=1e6)
+    resume_case(
+        at_a_look, SimpleNamespace(pairs=pairs[:4], failures=(), notes=(), seconds=4.0, started="then"), budget=1e6
+    )
     assert (at_a_look.stop, at_a_look.started) == ("verdict", "then")
 
 

@@ -22,6 +22,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
+from aiperf.workloads.contract import ProgramEnded
+
 _POLL_S = 0.05
 _LEAVE_S = 10.0
 _FIRST_PORT, _LAST_PORT, _PORTS_TRIED = 20_000, 32_768, 50
@@ -52,6 +54,10 @@ _FLUSHES = ("/reset_prefix_cache", "/flush_cache")
 
 class ServerFault(RuntimeError):
     """A server that cannot be used; the first line says why, the others are the end of its log."""
+
+
+class ServerEnded(ServerFault, ProgramEnded):
+    """A server whose process has ended by itself."""
 
 
 class Server:
@@ -118,15 +124,18 @@ class Server:
         raise self.fault(f"the server was not ready within {limit:g} s ({path}: {answer})")
 
     def raise_if_ended(self) -> None:
-        """Raise ServerFault when its process has ended."""
+        """Raise ServerEnded when its process has ended."""
         if self._process is not None and (status := self._process.poll()) is not None:
             how = f"by signal {-status}" if status < 0 else f"with exit status {status}"
-            raise self.fault(f"the server ended by itself {how}")
+            raise ServerEnded(self._with_log(f"the server ended by itself {how}"))
 
     def fault(self, message: str) -> ServerFault:
         """An error with the end of the server's log."""
+        return ServerFault(self._with_log(message))
+
+    def _with_log(self, message: str) -> str:
         tail = self.log_tail()
-        return ServerFault(f"{message}\nthe end of the server's log:\n{tail}" if tail else message)
+        return f"{message}\nthe end of the server's log:\n{tail}" if tail else message
 
     def log_tail(self) -> str:
         """The last lines that it wrote; empty for one that ran already."""
