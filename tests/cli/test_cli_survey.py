@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.records.surveyed import SurveyReading, SurveyRecord
+from aiperf.records.surveyed import LostNode, SurveyReading, SurveyRecord
 from aiperf.units import format_duration
 
 NAMES = ("n1", "n2", "n3")
 
 
-def stored(user, *, slow: float = 1.0, absent: tuple[str, ...] = ()) -> str:
+def stored(user, *, slow: float = 1.0, absent: tuple[str, ...] = (), **more: object) -> str:
     """The readings of three nodes, of which the last takes ``slow`` times as long."""
     readings = tuple(
         SurveyReading("gemm", turn, (node,), (1 + 0.001 * ((turn + node) % 3)) * (slow if node == 2 else 1.0), turn % 3)
@@ -22,7 +22,7 @@ def stored(user, *, slow: float = 1.0, absent: tuple[str, ...] = ()) -> str:
         for node in range(3)
     )
     file = user.folder / "survey.json"
-    file.write_text(json.dumps(asdict(SurveyRecord(NAMES, 1, 0.03, readings, absent=absent))))
+    file.write_text(json.dumps(asdict(SurveyRecord(NAMES, 1, 0.03, readings, absent=absent, **more))))
     return str(file)
 
 
@@ -66,6 +66,34 @@ def test_a_node_that_did_not_come_is_unreachable_and_the_others_are_judged_witho
     file = stored(user, absent=("rank 3",))
     assert verdicts(user, file) == (6, {**dict.fromkeys(NAMES, "ok"), "rank 3": "unreachable"})
     assert "4 nodes" in user.types("survey", "--from", file).out
+
+
+def test_an_unreachable_node_has_its_reason_in_the_rows_and_below_the_table(user):
+    lost = (LostNode(1, 4, "2026-01-01T00:00:00+00:00", "its process has ended"),)
+    file = stored(user, absent=("n9",), absent_because=("did not join within 60 s",), lost=lost)
+    rows = json.loads(user.types("survey", "--from", file, "--json").out)
+    assert {row["node"]: row["reason"] for row in rows} == {
+        "n1": "", "n2": "lost in round 4: its process has ended", "n3": "", "n9": "did not join within 60 s",
+    }  # fmt: skip
+    said = " ".join(user.types("survey", "--from", file).out.split())
+    assert "n9 did not join within 60 s" in said
+    assert "its process has ended" in said
+
+
+def test_history_keeps_a_node_that_the_last_survey_lost_or_did_not_reach(user):
+    folder = user.folder / "results" / "surveys"
+    folder.mkdir(parents=True)
+    (folder / "2026-01-01.json").write_text(Path(stored(user, slow=1.2)).read_text())
+    lost = (LostNode(2, 4, "", "its process has ended"),)
+    last = Path(stored(user, lost=lost, absent=("n9",), when="2026-01-02")).read_text()
+    (folder / "2026-01-02.json").write_text(last)
+    done = user.types("survey", "--history", "--json", "--results", str(folder.parent))
+    rows = {row["node"]: (row["since"], row["surveys"], row["last"]) for row in json.loads(done.out)}
+    assert rows["n3"] == ("unreachable", 1, None)
+    assert rows["n9"] == ("unreachable", 0, None)
+    assert rows["n1"][:2] == ("no slower", 2)
+    before = next(row["before"] for row in json.loads(done.out) if row["node"] == "n3")
+    assert round(before, 1) == 0.2
 
 
 def test_history_says_which_node_has_become_slower_since_the_earlier_surveys(user):
