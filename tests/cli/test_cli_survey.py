@@ -218,6 +218,32 @@ def test_the_survey_over_a_limited_link_that_is_shipped_names_that_link_and_noth
     assert [(row["node"], row["part"]) for row in rows if row["verdict"] == "slow"] == [("node2 – node5", "link")]
 
 
+def said_of_reversed_readings(user, form: str, envs: tuple[dict[str, str], ...] = ({}, {})) -> set[bytes]:
+    """What is said of a shipped survey, and of the same readings in the opposite order."""
+    root = Path(__file__).parents[2]
+    (shipped,) = (root / "results" / "reference" / "surveys").glob("2026-11-29T12-08*.json")
+    plain, file, said = json.loads(shipped.read_text()), user.folder / "survey.json", set()
+    for step, env in zip((1, -1), envs, strict=True):
+        file.write_text(json.dumps({**plain, "readings": plain["readings"][::step]}))
+        user.env |= env
+        done = user.types("survey", "--from", str(file), form, "--results", str(user.folder))
+        page = user.folder / "survey.html"
+        said.add(page.read_bytes() if form == "--html" else done.out.encode())
+    assert all(b"node2 \xe2\x80\x93 node5" in each for each in said)
+    return said
+
+
+@pytest.mark.parametrize("form", ["--json", "--format=table", "--html"])
+def test_the_same_readings_give_the_same_output_byte_for_byte_in_any_order(user, form):
+    assert len(said_of_reversed_readings(user, form)) == 1
+
+
+@pytest.mark.long
+def test_the_same_readings_give_the_same_output_byte_for_byte_in_another_process(user):
+    envs = tuple({"PYTHONHASHSEED": number, "OPENBLAS_NUM_THREADS": number} for number in "12")
+    assert len(said_of_reversed_readings(user, "--json", envs)) == 1
+
+
 @pytest.mark.parametrize(
     ("more", "named"),
     [
