@@ -21,6 +21,13 @@ def three_nodes(tmp_path_factory):
         yield nodes
 
 
+@pytest.fixture(autouse=True)
+def _no_job_stays(request):
+    yield
+    for name in {"cluster", "three_nodes"} & set(request.fixturenames):
+        request.getfixturevalue(name).cancel_all()
+
+
 @contextmanager
 def started(folder, nodes):
     if why := missing():

@@ -131,6 +131,10 @@ class LocalSlurm:
         """Whether every node is there and has nothing to do."""
         return self.states().count("idle") == len(self.nodes)
 
+    def cancel_all(self) -> None:
+        """Cancel every job, so that one which a failed test leaves behind keeps no other one waiting."""
+        self.asks("scancel", "--me")
+
     def stop(self) -> None:
         """End every daemon."""
         for name in (*(f"slurmd-{node}" for node in self.nodes), "slurmctld", "munged"):

@@ -16,6 +16,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 
+import psutil
+
 from aiperf.records.surveyed import SurveyReading, SurveyRecord
 from tests.slurm.runs import Run, measuring, until
 
@@ -42,14 +44,15 @@ def small_disk(folder: Path, megabytes: int):
 
 
 def steps_on(run: Run, node: str) -> list[int]:
-    """The aiperf processes of a job's step on a node, without what they started."""
-    return [
+    """The aiperf processes of a job's step on a node, without what they started, also where that is a copy so far."""
+    found = {
         pid
         for pid in run.workers(node)
         if b"\0--launcher\0env\0" in Path(f"/proc/{pid}/cmdline").read_bytes()
         and b"\0SLURM_PROCID=" in Path(f"/proc/{pid}/environ").read_bytes()
         and Path(f"/proc/{pid}/exe").resolve().name.startswith("python")
-    ]
+    }
+    return [pid for pid in found if psutil.Process(pid).ppid() not in found]
 
 
 def test_a_head_that_a_node_cannot_reach_is_named_before_anything_runs(cluster, tmp_path):
