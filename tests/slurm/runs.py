@@ -72,7 +72,7 @@ class Run:
 
     def job(self, *more: str) -> tuple[int, str, str]:
         running = self.start("--slurm", "-N", "2", *more)
-        out, err = running.communicate(timeout=110)
+        out, err = running.communicate(timeout=240)  # only a hang gets there
         return running.returncode, out, err
 
     def command_over(self) -> bool:
