@@ -15,7 +15,7 @@ from typing import Literal
 from aiperf.analysis.survey import SurveyVerdict, survey_verdicts
 from aiperf.records.surveyed import SurveyRecord
 
-Since = Literal["slower", "no slower", "undecided", "new"]
+Since = Literal["slower", "no slower", "undecided", "new", "unreachable"]
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class NodeHistory:
     node: str
     metric: str
     surveys: int
-    """Those that have its deficit, the latest one included."""
+    """Those that have its deficit, the latest one included unless the node was unreachable in it."""
     before: float
     """Log deficit in the middle of the earlier surveys; NaN where there is none."""
     last: float
@@ -36,12 +36,8 @@ class NodeHistory:
 
 
 def verdicts_by_node(survey: SurveyRecord) -> dict[tuple[str, str], SurveyVerdict]:
-    """What a survey says of each node that it reached, by its name and the metric."""
-    return {
-        (survey.nodes[one.nodes[0]], one.metric): one
-        for one in survey_verdicts(survey)
-        if len(one.nodes) == 1 and one.word != "unreachable"
-    }
+    """What a survey says of each node, by its name and the metric."""
+    return {(survey.names[one.nodes[0]], one.metric): one for one in survey_verdicts(survey) if len(one.nodes) == 1}
 
 
 def node_histories(
@@ -56,10 +52,17 @@ def node_histories(
     known: dict[tuple[str, str], list[SurveyVerdict]] = defaultdict(list)
     for survey in surveys:
         for key, one in survey.items():
-            if not math.isnan(one.deficit):
+            if not math.isnan(one.deficit) and one.word != "unreachable":
                 known[key].append(one)
     last = surveys[-1] if surveys else {}
-    return [_history(key, known[key], math.log1p(threshold)) for key in sorted(last) if known[key]]
+    found = []
+    for key, one in sorted(last.items()):
+        if one.word == "unreachable":
+            before = median(each.deficit for each in known[key]) if known[key] else math.nan
+            found.append(NodeHistory(*key, len(known[key]), before, math.nan, math.nan, math.nan, "unreachable"))
+        elif known[key]:
+            found.append(_history(key, known[key], math.log1p(threshold)))
+    return found
 
 
 def _history(key: tuple[str, str], found: Sequence[SurveyVerdict], delta: float) -> NodeHistory:

@@ -57,7 +57,8 @@ def joined(launcher: str, results: Path, *, all_needed: bool = True) -> Iterator
         shown = ", ".join(nodes.names)
         print(f"{len(nodes)} nodes: {shown} · head at {nodes.address} ({nodes.interface})", file=sys.stderr)
         if nodes.absent:
-            print(f"left out because they did not join in {wait_s:g} s: {', '.join(nodes.absent)}", file=sys.stderr)
+            left_out = "; ".join(f"{name} {why}" for name, why in nodes.absent.items())
+            print(f"continuing without: {left_out}", file=sys.stderr)
         yield nodes
 
 

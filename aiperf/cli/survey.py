@@ -43,6 +43,7 @@ from aiperf.recipes.survey import SurveyRequest, run_survey
 from aiperf.records.surveyed import PAIR_METRIC
 from aiperf.report.html.listing_page import survey_html
 from aiperf.report.layout.formats import OutputFormat, print_in
+from aiperf.report.numbers import counted
 from aiperf.report.views.survey_table import batch_lines, history_view_of, plan_view_of, survey_rows, survey_view
 from aiperf.store.surveys import read_survey, read_surveys
 
@@ -120,13 +121,14 @@ def survey(
             except LaunchFailed as error:
                 raise usage(f"a node failed: {error}", "Drain it, or leave it out.", "survey") from None
     names = found.names
-    rows = survey_rows(survey_verdicts(found), names)
+    rows = survey_rows(survey_verdicts(found), names, found.unreachable)
     about = [f"{len(names)} nodes · deficits over {found.threshold:g} matter · {file}"]
     about += [f"drill: {found.drill}"] if found.drill else []
     about += [
         f"{names[one.node]} was lost at {one.when}, in round {one.round}; its readings are from before · {one.why}"
         for one in found.lost
     ]
+    about += [f"{names[node]} {found.unreachable[node]}" for node in range(len(found.nodes), len(names))]
     about += batch_lines(times_by_size(found.readings), len(found.nodes))
     about += [f"not measured: {reason}" for reason in found.skipped]
     shares = {pair: math.expm1(log) for pair, log in pair_times(found.readings, PAIR_METRIC).items()}
@@ -143,7 +145,9 @@ def _show_history(form: OutputFormat, results: Path, threshold: float) -> None:
     if not found:
         raise usage(f"no survey is stored in {results}.", "Measure one first: aiperf survey --slurm -N 8.", "--history")
     known = [verdicts_by_node(one) for one in found]
-    about = [f"{len(found)} surveys, {found[0].when} to {found[-1].when} · deficits over the fleet of each survey"]
+    about = [
+        f"{counted(len(found), 'survey')}, {found[0].when} to {found[-1].when} · deficits over the fleet of each survey"
+    ]
     warnings = [each.sentence for each in damaged]
     print_in(form, history_view_of(node_histories(known, threshold=threshold), about=about), warnings=warnings)
 

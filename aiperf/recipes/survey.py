@@ -110,7 +110,7 @@ def run_survey(
             readings = tuple(battery.measure(host, guardian, cluster, note))
         finally:
             battery.end()
-    absent = cluster.absent if cluster else ()
+    absent = cluster.absent if cluster else {}
     survey = SurveyRecord(
         names,
         asked.seed,
@@ -118,8 +118,9 @@ def run_survey(
         readings,
         _now(),
         asked.drill(names),
-        absent,
+        tuple(absent),
         tuple(battery.lost),
+        tuple(absent.values()),
         tuple(f"{metric}: {why}" for metric, why in battery.skipped.items()),
         battery.seconds,
     )

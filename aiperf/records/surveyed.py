@@ -52,6 +52,8 @@ class SurveyRecord:
     """Nodes of the job that did not come; they follow on ``nodes`` in the numbers of the verdicts."""
     lost: tuple[LostNode, ...] = ()
     """Nodes that came and were lost before the end; the others went on without them."""
+    absent_because: tuple[str, ...] = ()
+    """Why each node of ``absent`` did not come; empty in surveys from before this was kept."""
 
     skipped: tuple[str, ...] = ()
     """What was not measured, with the reason."""
@@ -63,3 +65,10 @@ class SurveyRecord:
     def names(self) -> tuple[str, ...]:
         """Every node of the job by its number."""
         return (*self.nodes, *self.absent)
+
+    @property
+    def unreachable(self) -> dict[int, str]:
+        """Why a node was not there, or not to the end, by its number."""
+        lost = {one.node: f"lost in round {one.round}: {one.why}" for one in self.lost}
+        because = self.absent_because or ("did not join",) * len(self.absent)
+        return lost | dict(enumerate(because, len(self.nodes)))

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.records.surveyed import SurveyReading, SurveyRecord
+from aiperf.records.surveyed import LostNode, SurveyReading, SurveyRecord
 from aiperf.units import format_duration
 
 NAMES = ("n1", "n2", "n3")
 
 
-def stored(user, *, slow: float = 1.0, absent: tuple[str, ...] = ()) -> str:
+def stored(user, *, slow: float = 1.0, absent: tuple[str, ...] = (), **more: object) -> str:
     """The readings of three nodes, of which the last takes ``slow`` times as long."""
     readings = tuple(
         SurveyReading("gemm", turn, (node,), (1 + 0.001 * ((turn + node) % 3)) * (slow if node == 2 else 1.0), turn % 3)
@@ -22,7 +22,7 @@ def stored(user, *, slow: float = 1.0, absent: tuple[str, ...] = ()) -> str:
         for node in range(3)
     )
     file = user.folder / "survey.json"
-    file.write_text(json.dumps(asdict(SurveyRecord(NAMES, 1, 0.03, readings, absent=absent))))
+    file.write_text(json.dumps(asdict(SurveyRecord(NAMES, 1, 0.03, readings, absent=absent, **more))))
     return str(file)
 
 
@@ -66,6 +66,34 @@ def test_a_node_that_did_not_come_is_unreachable_and_the_others_are_judged_witho
     file = stored(user, absent=("rank 3",))
     assert verdicts(user, file) == (6, {**dict.fromkeys(NAMES, "ok"), "rank 3": "unreachable"})
     assert "4 nodes" in user.types("survey", "--from", file).out
+
+
+def test_an_unreachable_node_has_its_reason_in_the_rows_and_below_the_table(user):
+    lost = (LostNode(1, 4, "2026-01-01T00:00:00+00:00", "its process has ended"),)
+    file = stored(user, absent=("n9",), absent_because=("did not join within 60 s",), lost=lost)
+    rows = json.loads(user.types("survey", "--from", file, "--json").out)
+    assert {row["node"]: row["reason"] for row in rows} == {
+        "n1": "", "n2": "lost in round 4: its process has ended", "n3": "", "n9": "did not join within 60 s",
+    }  # fmt: skip
+    said = " ".join(user.types("survey", "--from", file).out.split())
+    assert "n9 did not join within 60 s" in said
+    assert "its process has ended" in said
+
+
+def test_history_keeps_a_node_that_the_last_survey_lost_or_did_not_reach(user):
+    folder = user.folder / "results" / "surveys"
+    folder.mkdir(parents=True)
+    (folder / "2026-01-01.json").write_text(Path(stored(user, slow=1.2)).read_text())
+    lost = (LostNode(2, 4, "", "its process has ended"),)
+    last = Path(stored(user, lost=lost, absent=("n9",), when="2026-01-02")).read_text()
+    (folder / "2026-01-02.json").write_text(last)
+    done = user.types("survey", "--history", "--json", "--results", str(folder.parent))
+    rows = {row["node"]: (row["since"], row["surveys"], row["last"]) for row in json.loads(done.out)}
+    assert rows["n3"] == ("unreachable", 1, None)
+    assert rows["n9"] == ("unreachable", 0, None)
+    assert rows["n1"][:2] == ("no slower", 2)
+    before = next(row["before"] for row in json.loads(done.out) if row["node"] == "n3")
+    assert round(before, 1) == 0.2
 
 
 def test_history_says_which_node_has_become_slower_since_the_earlier_surveys(user):
@@ -188,6 +216,32 @@ def test_the_survey_over_a_limited_link_that_is_shipped_names_that_link_and_noth
     (file,) = (root / "results" / "reference" / "surveys").glob("2026-11-29T12-08*.json")
     rows = json.loads(user.types("survey", "--from", str(file), "--json").out)
     assert [(row["node"], row["part"]) for row in rows if row["verdict"] == "slow"] == [("node2 – node5", "link")]
+
+
+def said_of_reversed_readings(user, form: str, envs: tuple[dict[str, str], ...] = ({}, {})) -> set[bytes]:
+    """What is said of a shipped survey, and of the same readings in the opposite order."""
+    root = Path(__file__).parents[2]
+    (shipped,) = (root / "results" / "reference" / "surveys").glob("2026-11-29T12-08*.json")
+    plain, file, said = json.loads(shipped.read_text()), user.folder / "survey.json", set()
+    for step, env in zip((1, -1), envs, strict=True):
+        file.write_text(json.dumps({**plain, "readings": plain["readings"][::step]}))
+        user.env |= env
+        done = user.types("survey", "--from", str(file), form, "--results", str(user.folder))
+        page = user.folder / "survey.html"
+        said.add(page.read_bytes() if form == "--html" else done.out.encode())
+    assert all(b"node2 \xe2\x80\x93 node5" in each for each in said)
+    return said
+
+
+@pytest.mark.parametrize("form", ["--json", "--format=table", "--html"])
+def test_the_same_readings_give_the_same_output_byte_for_byte_in_any_order(user, form):
+    assert len(said_of_reversed_readings(user, form)) == 1
+
+
+@pytest.mark.long
+def test_the_same_readings_give_the_same_output_byte_for_byte_in_another_process(user):
+    envs = tuple({"PYTHONHASHSEED": number, "OPENBLAS_NUM_THREADS": number} for number in "12")
+    assert len(said_of_reversed_readings(user, "--json", envs)) == 1
 
 
 @pytest.mark.parametrize(

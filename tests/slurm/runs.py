@@ -1,6 +1,6 @@
 """Commands on the two-node Slurm, what they stored, and which of their processes are left.
 
-What must not live here: the daemons (two_node_slurm.py).
+What must not live here: the daemons (local_slurm.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from tests.slurm.two_node_slurm import TwoNodes
+from tests.slurm.local_slurm import LocalSlurm
 
 SCENARIO = """
 title: The same work on both sides
@@ -54,7 +54,7 @@ class Run:
     """
 
     def __init__(
-        self, cluster: TwoNodes, folder: Path, *, calls: str = "1", pairs: int = 3, together: bool = False
+        self, cluster: LocalSlurm, folder: Path, *, calls: str = "1", pairs: int = 3, together: bool = False
     ) -> None:
         self._cluster, self.folder = cluster, folder
         workload, params = "./alone.py:tanh", "{ranks: 2, nodes: 2}"
@@ -72,7 +72,7 @@ class Run:
 
     def job(self, *more: str) -> tuple[int, str, str]:
         running = self.start("--slurm", "-N", "2", *more)
-        out, err = running.communicate(timeout=110)
+        out, err = running.communicate(timeout=240)  # only a hang gets there
         return running.returncode, out, err
 
     def command_over(self) -> bool:

@@ -71,7 +71,7 @@ def test_a_node_that_dies_fails_its_case_by_name_and_resume_finishes(cluster, tm
     cluster.start_node("n2")  # else Slurm waits until it takes the node for dead
     out, err = running.communicate(timeout=100)
     assert running.returncode == 5, "the head's own code, not the 137 of what was killed"
-    until(lambda: cluster.states().count("idle") == 2, 30)
+    until(cluster.all_idle, 30)
     cases = run.cases()
     assert {case["status"] for case in cases.values()} == {"failed"}, out + err
     assert all("n2" in case["failure"]["message"] for case in cases.values())
@@ -88,7 +88,7 @@ def test_a_daemon_that_dies_alone_takes_nothing_with_it(cluster, tmp_path):
     until(run.command_over, 90)
     cluster.start_node("n2")
     out, err = running.communicate(timeout=60)
-    until(lambda: cluster.states().count("idle") == 2, 30)
+    until(cluster.all_idle, 30)
     (case,) = run.cases().values()
     assert case["status"] == "measured", out + err
     assert run.workers() == []

@@ -12,13 +12,24 @@ import re
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
+
+import psutil
 
 from aiperf.records.surveyed import SurveyReading, SurveyRecord
 from tests.slurm.runs import Run, measuring, until
 
+JOIN = """
+import sys
+from pathlib import Path
+
+from aiperf.cli.nodes import joined
+
+with joined("env", Path(sys.argv[1]), all_needed=False) as nodes:
+    print(nodes.absent, nodes.names)
+"""
 AIPERF = [sys.executable, "-m", "aiperf"]
 
 
@@ -33,14 +44,15 @@ def small_disk(folder: Path, megabytes: int):
 
 
 def steps_on(run: Run, node: str) -> list[int]:
-    """The aiperf processes of a job's step on a node, without what they started."""
-    return [
+    """The aiperf processes of a job's step on a node, without what they started, also where that is a copy so far."""
+    found = {
         pid
         for pid in run.workers(node)
         if b"\0--launcher\0env\0" in Path(f"/proc/{pid}/cmdline").read_bytes()
         and b"\0SLURM_PROCID=" in Path(f"/proc/{pid}/environ").read_bytes()
         and Path(f"/proc/{pid}/exe").resolve().name.startswith("python")
-    ]
+    }
+    return [pid for pid in found if psutil.Process(pid).ppid() not in found]
 
 
 def test_a_head_that_a_node_cannot_reach_is_named_before_anything_runs(cluster, tmp_path):
@@ -91,7 +103,7 @@ def test_a_head_that_is_killed_leaves_nothing_on_either_node_and_its_run_can_go_
     assert "node n2: the head on n1 is gone" in err
     (record,) = [json.loads(path.read_text()) for path in tmp_path.glob("2*/run.json") if path.parent.name != "latest"]
     assert f"continue with: aiperf run --resume {record['run']} {tmp_path}/two.yaml " in err
-    until(lambda: cluster.states().count("idle") == 2, 30)
+    until(cluster.all_idle, 30)
 
 
 def test_a_survey_that_loses_a_node_calls_it_unreachable_and_judges_the_other_one(cluster, tmp_path):
@@ -111,6 +123,59 @@ def test_a_survey_that_loses_a_node_calls_it_unreachable_and_judges_the_other_on
     (stored,) = (tmp_path / "surveys").glob("*.json")
     assert [lost["node"] for lost in json.loads(stored.read_text())["lost"]] == [1]
     assert run.workers() == []
+
+
+def test_a_survey_of_three_nodes_goes_on_without_the_one_that_crashes_and_with_the_one_that_is_drained(
+    three_nodes, tmp_path
+):
+    run = Run(three_nodes, tmp_path)
+    argv = [*AIPERF, "survey", "--results", str(tmp_path), "--json"]
+    survey = subprocess.Popen(
+        [*argv, "--slurm", "-N", "3"], env=three_nodes.env, cwd=tmp_path, stdout=-1, stderr=-1, text=True
+    )
+    try:
+        until(lambda: any("round 2 of" in path.read_text() for path in tmp_path.glob(".nodes/slurm-*.err")), 120)
+        three_nodes.asks("scontrol", "update", "nodename=n2", "state=drain", "reason=test")
+        three_nodes.kill_node("n3")
+        for pid in run.workers("n3"):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        until(lambda: not run.workers("n3"), 10)
+        out, err = survey.communicate(timeout=280)
+        until(lambda: not any(run.workers(node) for node in three_nodes.nodes), 10)
+    finally:
+        survey.kill()
+        three_nodes.start_node("n3")
+        three_nodes.asks("scontrol", "update", "nodename=n2", "state=resume")
+        until(three_nodes.all_idle, 60)
+    assert survey.returncode == 6, err
+    assert re.search(r"n3 was lost in round \d+: .*; continuing with 2 nodes", err)
+    rows = {(row["node"], row["metric"]): row for row in json.loads(out)}
+    assert {row["verdict"] for (node, _), row in rows.items() if node == "n3"} == {"unreachable"}
+    assert all(re.match(r"lost in round \d+: .*n3", row["reason"]) for (node, _), row in rows.items() if node == "n3")
+    for node in ("n1", "n2"):
+        assert {"copy", "gemm", "all_reduce"} <= {metric for name, metric in rows if name == node}
+        assert {row["verdict"] for (name, _), row in rows.items() if name == node} <= {"ok", "undecided", "slow"}
+    (stored,) = (tmp_path / "surveys").glob("*.json")
+    record = json.loads(stored.read_text())
+    assert [lost["node"] for lost in record["lost"]] == [2]
+    assert {reading["launch"] for reading in record["readings"] if reading["nodes"] == [0, 1]} == set(range(6))
+    past = subprocess.run([*argv, "--history"], capture_output=True, text=True, check=True, cwd=tmp_path, timeout=60)
+    assert {row["since"] for row in json.loads(past.stdout) if row["node"] == "n3"} == {"unreachable"}
+
+
+def test_a_node_that_a_survey_does_without_is_named_as_slurm_names_it(three_nodes, tmp_path):
+    (tmp_path / "join.py").write_text(JOIN)
+    # n2 looks for the head in a folder of its own.
+    line = (
+        f"exec {sys.executable} {tmp_path}/join.py {tmp_path}/$([ $SLURMD_NODENAME = n2 ] && echo own || echo shared)"
+    )
+    done = subprocess.run(
+        ["srun", "-N3", "--ntasks-per-node=1", "--kill-on-bad-exit=0", "bash", "-c", line],
+        env={**three_nodes.env, "AIPERF_JOIN_TIMEOUT": "4s"}, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.stdout == "{'n2': 'did not join within 4 s'} ('n1', 'n3')\n", done.stderr
+    assert "continuing without: n2 did not join within 4 s" in done.stderr
 
 
 def test_the_line_that_drains_a_slow_node_does_so_when_it_is_copied_from_the_output(cluster, tmp_path):

@@ -22,7 +22,7 @@ def state_of(cluster, node: str) -> str:
 
 
 def both_idle(cluster) -> None:
-    until(lambda: cluster.states().count("idle") == 2, 60)
+    until(cluster.all_idle, 60)
 
 
 def test_a_node_that_is_drained_in_mid_run_finishes_what_it_has(cluster, tmp_path):

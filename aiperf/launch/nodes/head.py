@@ -12,7 +12,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +35,7 @@ from aiperf.launch.nodes.links import (
     unreached_file,
 )
 from aiperf.launch.nodes.place import Place
+from aiperf.launch.nodes.slurm import names_in_step
 from aiperf.records import FailureKind
 
 JOIN_S = 60.0
@@ -170,8 +171,8 @@ class Nodes:
 
     def __init__(self, place: Place, results: Path, *, wait_s: float = JOIN_S, all_needed: bool = True) -> None:
         self.place, self._results, self._wait_s, self._all_needed = place, results, wait_s, all_needed
-        self.absent: tuple[str, ...] = ()
-        """Nodes that did not come in time, by the rank of their process; none where all are needed."""
+        self.absent: dict[str, str] = {}
+        """Why a node did not come in time, by its name, or the rank of its process; none where all are needed."""
         self._complete = False
         self.address, self.interface = "127.0.0.1", "lo"
         """Of the head, as the nodes reach it: data goes over this interface."""
@@ -250,13 +251,13 @@ class Nodes:
     def _await_all(self) -> None:
         wanted = self.place.nodes - 1
         with self._came:
-            deadline, unreached = time.monotonic() + self._wait_s, dict[int, str]()
+            deadline, unreached = time.monotonic() + self._wait_s, dict[int, tuple[str, str]]()
             while time.monotonic() < deadline and not self._problem and len(self._others) < wanted:
                 self._came.wait(0.5)
                 unreached |= self._read_unreached()
                 if unreached and (self._all_needed or len(unreached) == wanted):
                     raise usage(
-                        f"{'; '.join(unreached.values())}.",
+                        f"{'; '.join(f'node {name} {why}' for name, why in unreached.values())}.",
                         "Check the firewall: nodes of a job must reach each other on any port.",
                         "--launcher env",
                     )
@@ -267,10 +268,18 @@ class Nodes:
                 raise _missing(self.names, self.place.nodes, self._results, self._wait_s)
             self._others.sort(key=lambda node: node.rank)
             _tell_apart(self.place.node, self._others)
-            came, step = {node.rank for node in self._others}, self.place.world // self.place.nodes
-            self.absent = tuple(f"rank {rank}" for rank in range(step, self.place.world, step) if rank not in came)
+            self.absent = dict(self._absent(unreached))
 
-    def _read_unreached(self) -> dict[int, str]:
+    def _absent(self, unreached: Mapping[int, tuple[str, str]]) -> Iterator[tuple[str, str]]:
+        came, step = {node.rank for node in self._others}, self.place.world // self.place.nodes
+        missing = [rank for rank in range(step, self.place.world, step) if rank not in came]
+        names = names_in_step() if missing and self.place.launcher == "srun" else []
+        for rank in missing:
+            # srun starts processes in the order of the nodes.
+            name = names[rank // step] if len(names) == self.place.nodes else f"rank {rank}"
+            yield unreached.get(rank, (name, f"did not join within {self._wait_s:g} s"))
+
+    def _read_unreached(self) -> dict[int, tuple[str, str]]:
         """What nodes say that see the folder but cannot reach this process; they are gone once it is read."""
         found = {}
         step = self.place.world // self.place.nodes
@@ -279,7 +288,7 @@ class Nodes:
             with suppress(OSError, ValueError, KeyError, TypeError):
                 said = json.loads(file.read_text(encoding="utf-8"))
                 if self._listener is not None and said["port"] == self._listener.getsockname()[1]:
-                    found[rank] = f"node {said['node']} sees the results folder, but cannot reach {said['tried']}"
+                    found[rank] = (said["node"], f"sees the results folder, but cannot reach {said['tried']}")
                 file.unlink()
         return found
 

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from aiperf.errors import Exit, usage
+from aiperf.errors import Exit, UserError, usage
 from aiperf.launch.environment import EXIT_NOTE_VARIABLE, RUN_NOTE_VARIABLE, TYPED_VARIABLE
 from aiperf.launch.nodes.links import FOLDER, require_space
 
@@ -209,6 +209,14 @@ def nodes_held(environ: Mapping[str, str] = os.environ) -> int:
     """How many nodes the allocation around this process holds; 0 where Slurm does not say."""
     said = environ.get("SLURM_JOB_NUM_NODES", "")
     return int(said) if said.isdecimal() else 0
+
+
+def names_in_step(environ: Mapping[str, str] = os.environ) -> list[str]:
+    """The nodes of the step that this process is part of, in Slurm's order; empty where Slurm does not say."""
+    with suppress(UserError):
+        asked = _slurm("scontrol", "show", "hostnames", environ.get("SLURM_STEP_NODELIST", ""))
+        return asked.stdout.split() if asked.returncode == 0 else []
+    return []
 
 
 def run_here(job: SlurmJob, command: Sequence[str], results: Path, *, typed: str) -> int:

@@ -42,10 +42,14 @@ class SurveyRow:
     part: str = ""
     """What is suspected of a slow one: memory, CPU, disk, NIC, link, GPU 0, PCIe of GPU 0; node where several metrics
     are slow, unless all of them are of one GPU."""
+    reason: str = ""
+    """Why it is unreachable."""
 
 
-def survey_rows(verdicts: Sequence[SurveyVerdict], names: Sequence[str]) -> list[SurveyRow]:
-    """The rows, slow ones first."""
+def survey_rows(
+    verdicts: Sequence[SurveyVerdict], names: Sequence[str], unreachable: Mapping[int, str] = MappingProxyType({})
+) -> list[SurveyRow]:
+    """The rows, slow ones first. ``unreachable``: why a node was not there, by its number."""
     slow = [one for one in verdicts if one.word == "slow"]
     parts = {nodes: {_part(one.metric) for one in slow if one.nodes == nodes} for nodes in {one.nodes for one in slow}}
     rows = []
@@ -53,7 +57,9 @@ def survey_rows(verdicts: Sequence[SurveyVerdict], names: Sequence[str]) -> list
         part = "link" if len(one.nodes) == 2 else _suspected(one.metric, parts.get(one.nodes, set()))
         deficit, low, high = map(_share, (one.deficit, one.low, one.high))
         name = " – ".join(names[node] for node in one.nodes)
-        rows.append(SurveyRow(name, one.metric, one.word, deficit, low, high, part if one.word == "slow" else ""))
+        reason = unreachable.get(one.nodes[0], "no readings") if one.word == "unreachable" else ""
+        part = part if one.word == "slow" else ""
+        rows.append(SurveyRow(name, one.metric, one.word, deficit, low, high, part, reason))
     return rows
 
 
@@ -85,12 +91,12 @@ class SurveyHistoryRow:
     low: float | None
     high: float | None
     since: str
-    """slower, no slower, undecided, or new in the last survey."""
+    """slower, no slower, undecided, new in the last survey, or unreachable in it."""
 
 
 def history_view_of(found: Sequence[NodeHistory], *, about: Sequence[str]) -> Printed:
-    """What became of every node of the last survey, those that are slower first."""
-    order = sorted(found, key=lambda one: (one.since != "slower", one.node, one.metric))
+    """What became of every node of the last survey, those that are slower or unreachable first."""
+    order = sorted(found, key=lambda one: (one.since not in ("slower", "unreachable"), one.node, one.metric))
     rows = [
         SurveyHistoryRow(
             one.node, one.metric, one.surveys, _share(one.before), _share(one.last), _share(one.last - one.before),

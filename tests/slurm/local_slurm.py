@@ -1,4 +1,4 @@
-"""A real Slurm of two nodes, n1 and n2, on this machine: ``python -m tests.slurm.two_node_slurm start|stop FOLDER``.
+"""A real Slurm of nodes n1, n2, ... on this machine: ``python -m tests.slurm.local_slurm start|stop FOLDER [NODES]``.
 
 It needs slurmctld, slurmd and munge (Debian: ``apt-get install slurm-wlm munge``) and the superuser's rights.
 """
@@ -8,15 +8,17 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 PROGRAMS = ("slurmctld", "slurmd", "srun", "munged")
+_NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=2 RealMemory=4000 Gres=gpu:2"
 _CONF = """
-ClusterName=two
+ClusterName=local
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={port}
 AuthType=auth/munge
@@ -43,13 +45,18 @@ SlurmdLogFile={folder}/slurmd-%n.log
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd-%n.pid
 GresTypes=gpu
-NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={first} CPUs=2 RealMemory=4000 Gres=gpu:2
-NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={second} CPUs=2 RealMemory=4000 Gres=gpu:2
+{nodes}
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
-PartitionName=all Nodes=n1,n2 Default=YES MaxTime=60 State=UP PriorityTier=1
-PartitionName=urgent Nodes=n1,n2 MaxTime=60 State=UP PriorityTier=10 PreemptMode=OFF
+PartitionName=all Nodes=ALL Default=YES MaxTime=60 State=UP PriorityTier=1
+PartitionName=urgent Nodes=ALL MaxTime=60 State=UP PriorityTier=10 PreemptMode=OFF
 """
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [each.getsockname()[1] for each in sockets]
 
 
 def missing() -> str:
@@ -60,26 +67,28 @@ def missing() -> str:
     return "" if os.geteuid() == 0 else "only root may start it"
 
 
-class TwoNodes:
+class LocalSlurm:
     """The daemons, from ``start`` to ``stop``."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, nodes: int = 2) -> None:
         self.folder = folder.absolute()
+        self.nodes = tuple(f"n{number}" for number in range(1, nodes + 1))
         self.conf = self.folder / "slurm.conf"
         self.env = {**os.environ, "SLURM_CONF": str(self.conf)}
 
     def start(self) -> None:
-        """Start them and wait until both nodes are idle."""
-        for name in ("state", "spool-n1", "spool-n2"):
+        """Start them and wait until every node is idle."""
+        for name in ("state", *(f"spool-{node}" for node in self.nodes)):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o755)
-        base = 20000 + os.getpid() % 9000
-        host = os.uname().nodename
+        host, (port, *ports) = os.uname().nodename, _free_ports(1 + len(self.nodes))
+        lines = [_NODE.format(name=name, host=host, port=own) for name, own in zip(self.nodes, ports, strict=True)]
         self.conf.write_text(
-            _CONF.format(folder=self.folder, host=host, port=base, first=base + 1, second=base + 2), encoding="utf-8"
+            _CONF.format(folder=self.folder, host=host, port=port, nodes="\n".join(lines)), encoding="utf-8"
         )
         # Two files that stand for GPUs, as the devices of real ones do.
-        (self.folder / "gres.conf").write_text("NodeName=n[1-2] Name=gpu File=/dev/null,/dev/zero\n", encoding="utf-8")
+        gpus = f"NodeName={','.join(self.nodes)} Name=gpu File=/dev/null,/dev/zero\n"
+        (self.folder / "gres.conf").write_text(gpus, encoding="utf-8")
         key = self.folder / "munge.key"
         key.write_bytes(os.urandom(1024))
         key.chmod(0o600)
@@ -91,9 +100,9 @@ class TwoNodes:
         )
         self._until(lambda: (self.folder / "munge.sock").exists(), "munged")
         self._daemon(["slurmctld", "-D", "-f", str(self.conf)], "slurmctld")
-        for node in ("n1", "n2"):
+        for node in self.nodes:
             self.start_node(node)
-        self._until(lambda: self.states().count("idle") == 2, "both nodes")
+        self._until(self.all_idle, "the nodes")
 
     def start_node(self, node: str) -> None:
         """Start a node's daemon, also again."""
@@ -118,9 +127,17 @@ class TwoNodes:
         )
         return found.stdout.split()
 
+    def all_idle(self) -> bool:
+        """Whether every node is there and has nothing to do."""
+        return self.states().count("idle") == len(self.nodes)
+
+    def cancel_all(self) -> None:
+        """Cancel every job, so that one which a failed test leaves behind keeps no other one waiting."""
+        self.asks("scancel", "--me")
+
     def stop(self) -> None:
         """End every daemon."""
-        for name in ("slurmd-n1", "slurmd-n2", "slurmctld", "munged"):
+        for name in (*(f"slurmd-{node}" for node in self.nodes), "slurmctld", "munged"):
             self._end(name, signal.SIGTERM)
 
     def _daemon(self, argv: list[str], name: str) -> None:
@@ -152,9 +169,9 @@ class TwoNodes:
 
 
 if __name__ == "__main__":
-    nodes = TwoNodes(Path(sys.argv[2]))
+    cluster = LocalSlurm(Path(sys.argv[2]), nodes=int(sys.argv[3]) if len(sys.argv) > 3 else 2)
     if sys.argv[1] == "start":
-        nodes.start()
-        print(f"export SLURM_CONF={nodes.conf}")
+        cluster.start()
+        print(f"export SLURM_CONF={cluster.conf}")
     else:
-        nodes.stop()
+        cluster.stop()
