@@ -15,6 +15,7 @@ from aiperf.analysis.wording import change_interval, percent, times
 from aiperf.records import Comparison, Failure, Word
 
 _HASH = 8
+HEAD_IS_BASE = "head is the base, so the gate compares the code with itself; name an earlier base with --against"
 NOTHING_CHANGED = "no code changed between base and head"
 _NAMED = 3
 _LAST_WORDS = 200

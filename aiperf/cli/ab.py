@@ -55,6 +55,7 @@ from aiperf.records import CaseRecord, Invocation
 from aiperf.report.layout.formats import OutputFormat
 from aiperf.report.live import choose_progress
 from aiperf.report.program_facts import printed_sentences
+from aiperf.report.summary import over_budget
 from aiperf.report.views.extra_columns import build_extras, chosen_columns
 from aiperf.settings import ENERGY_SECONDS, Settings
 from aiperf.store.read import open_run
@@ -180,7 +181,12 @@ def ab(
         form=form,
         seconds=time.monotonic() - began,
         every_metric=True,
-        footer=[*_about(outcome.records), *resume_lines(outcome, "ab", form, results), _next(outcome, results)],
+        footer=[
+            *_about(outcome.records),
+            *over_budget(outcome.records, seconds if budget else None),
+            *resume_lines(outcome, "ab", form, results),
+            _next(outcome, results),
+        ],
         paths=ci_files,
         extras=build_extras(outcome.records, wanted, prices=prices, pairs_of=lambda record: record.pairs),
     )

@@ -150,6 +150,18 @@ def test_a_head_that_is_all_committed_is_named_by_its_branch_and_commit(repo):
     assert gate(repo, Fake({"a": [1.0]})).head == f"detached HEAD ({commit})"
 
 
+def test_a_head_that_is_its_own_base_is_said_before_it_is_measured_and_with_the_outcome(repo):
+    (repo / "new.py").unlink()
+    said = "head is the base, so the gate compares the code with itself; name an earlier base with --against"
+    told = Told()
+    outcome = gate(repo, Fake({"a": [1.0]}), told=told, against="main")
+    assert (told.notes, said in outcome.notes) == ([said], True)
+    (repo / "old.py").write_text("print(4)\n")
+    told = Told()
+    assert said not in gate(repo, Fake({"a": [1.0]}), told=told, against="main").notes
+    assert told.notes == []
+
+
 def test_the_command_that_repeats_a_case_has_every_option_that_changes_what_is_measured(repo):
     settings = replace(make_settings(), seed=4, budget=90.0, pin="0-1", peaks=False, limits=Limits(*(30.0,) * 7))
     outcome = gate(repo, Fake({"a": [0.9, 0.91]}), settings=settings)

@@ -139,7 +139,8 @@ def texts(a: Answered) -> tuple[str, str, str, str, str, str]:
 
 def reason_text(a: Answered) -> str:
     """Why it is answered so, and how the cited pairs differ from the row's set-up."""
-    return " ".join(filter(None, (a.why, stated_text("Differs", a.differs))))
+    differs = stated_text("Differs", a.differs)
+    return f"{a.why.rstrip('.')}. {differs}" if a.why and differs else a.why or differs
 
 
 def _chapter(name: str, answered: Sequence[Answered]) -> list[Block]:
@@ -165,8 +166,8 @@ def _table(answered: Sequence[Answered]) -> Table[Answered]:
 
 
 def _below(a: Answered) -> list[Line]:
-    """Claim, measurement, scenarios and reason."""
-    said = []
+    """What is compared, claim, measurement, scenarios and reason."""
+    said = [f"{a.row.before}, against {a.row.after}"]
     if a.best is not None or a.row.claim is not None:
         measured = f"; measured {best_text(a)}" if a.best is not None else ""
         said.append(f"claimed {row_claim_text(a.row)}{measured}")
