@@ -83,7 +83,9 @@ def test_a_program_that_fails_is_a_failed_case_with_its_last_words(user) -> None
     failure = user.only_record()["failure"]
     assert (failure["side"], failure["kind"], failure["exit_status"]) == ("after", "error", 1)
     assert failure["stderr_tail"] == "no"
-    assert "failed: after, warm-up: exit status 1: no; aiperf show has its stderr" in done.out
+    assert "failed: after, warm-up: exit status 1: no; aiperf show RUN CASE has its stderr" in " ".join(
+        done.out.split()
+    )
 
 
 def test_every_mistake_in_the_commands_is_told_at_once(here, user) -> None:
