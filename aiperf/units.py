@@ -52,7 +52,7 @@ def parse_size(value: str | int) -> int:
 
 def parse_time(value: str) -> float:
     """Seconds from ``2ms``; the unit is required. Raises InvalidValue."""
-    advice = "Write a number with ns, us, ms, s, min or h, e.g. 2ms."
+    advice = "Write a number with ns, us, ms, s, min or h, e.g. 2ms or 10min."
     if not isinstance(value, str):
         raise InvalidValue(f'"{value}" is not a time.', advice)
     return _parse(value, _TIME, "time", advice)

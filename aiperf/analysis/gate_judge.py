@@ -213,13 +213,17 @@ def _judged(
     status: Status = "regressed" if view.high < edge else "passed" if view.low > edge else "inconclusive"
     if doubt := _doubt(record, result, view, status, loss=bound.loss, level=against.level):
         return replace(row, sentence=doubt)
-    row = replace(row, status=status, p=shift.p)
+    row, loss = replace(row, status=status, p=shift.p), bound.loss
+    speedups = (shift.base_value, shift.head_value) if against.level == "ratio" else None
     if status == "regressed":
-        return replace(row, sentence=gate_wording.regressed(view, loss=bound.loss, allow=bound.allow))
+        said = gate_wording.regressed(view, loss=loss, allow=bound.allow, speedups=speedups)
+        return replace(row, sentence=said)
     if status == "passed":
-        return replace(row, sentence=gate_wording.passed(view, threshold=bound.threshold, loss=bound.loss))
-    sentence = gate_wording.undecided(view, loss=bound.loss, more_sessions=against.level != "rebuild")
-    return replace(row, sentence=sentence, pairs_needed=view.pairs_needed)
+        said = gate_wording.passed(view, threshold=bound.threshold, loss=loss, speedups=speedups)
+        return replace(row, sentence=said)
+    more = against.level != "rebuild"
+    said = gate_wording.undecided(view, loss=loss, more_sessions=more, speedups=speedups)
+    return replace(row, sentence=said, pairs_needed=view.pairs_needed)
 
 
 def _view(record: CaseRecord, result: Result, shift: _Shift, *, loss: float, level: Level) -> Comparison:

@@ -11,43 +11,73 @@ from aiperf.analysis import wording
 from aiperf.analysis.metrics import compared_metric
 from aiperf.analysis.pair_fit import MOST_PAIRS
 from aiperf.analysis.verdict import statistical_word
-from aiperf.analysis.wording import change_interval, percent
-from aiperf.records import Comparison, Failure
+from aiperf.analysis.wording import change_interval, percent, times
+from aiperf.records import Comparison, Failure, Word
 
 _HASH = 8
+HEAD_IS_BASE = "head is the base, so the gate compares the code with itself; name an earlier base with --against"
 NOTHING_CHANGED = "no code changed between base and head"
 _NAMED = 3
 _LAST_WORDS = 200
 
+Speedups = tuple[float, float] | None
+"""Of then and now, where a gate holds ratios against stored ratios; above 1 is better."""
 
-def regressed(shift: Comparison, *, loss: float, allow: float) -> str:
+
+def regressed(shift: Comparison, *, loss: float, allow: float, speedups: Speedups = None) -> str:
     """Worse than allowed. ``shift`` is head (``after``) against base, ``loss`` the bound as a ratio minus 1."""
     declared = f"; a loss of {percent(allow)} is declared" if allow else ""
-    return wording.decided(shift, "regressed", loss) + declared
+    return _decided(shift, "regressed", loss, speedups) + declared
 
 
-def passed(shift: Comparison, *, threshold: float, loss: float) -> str:
+def passed(shift: Comparison, *, threshold: float, loss: float, speedups: Speedups = None) -> str:
     """Not worse than allowed: improved, equal, or merely not worse."""
     word = statistical_word(shift.low, shift.high, threshold=threshold)
     if word in ("improved", "equivalent"):
-        return wording.decided(shift, word, threshold)
-    label, span, pairs = compared_metric(shift).label, change_interval(shift), f"({shift.pairs} pairs)"
+        return _decided(shift, word, threshold, speedups)
+    label, span, pairs = _label(shift, speedups), change_interval(shift), f"({shift.pairs} pairs)"
     if loss > threshold and shift.low <= 1 / (1 + threshold):
         return f"{label}: within the declared loss of {percent(loss)}: interval {span} {pairs}"
     return f"{label}: no worse than the threshold of {percent(threshold)} allows: interval {span} {pairs}"
 
 
-def undecided(shift: Comparison, *, loss: float, more_sessions: bool) -> str:
+def undecided(shift: Comparison, *, loss: float, more_sessions: bool, speedups: Speedups = None) -> str:
     """The interval holds the bound: which way it leans, and what would decide."""
     lean = "likely worse" if shift.high < 1 else "undecided"
-    lead = (
-        f"{compared_metric(shift).label}: {lean}: interval {change_interval(shift)} includes a loss of {percent(loss)}"
-    )
+    lead = f"{_label(shift, speedups)}: {lean}: interval {change_interval(shift)} includes {_bound(shift, loss)}"
     if more_sessions:
         return f"{lead} ({shift.pairs} pairs); more sessions in the baseline would narrow it"
     if shift.pairs_needed is None:
         return f"{lead} after {shift.pairs} pairs; more than {MOST_PAIRS} would be needed to decide it"
     return f"{lead} after {shift.pairs} pairs; about {shift.pairs_needed} would decide it"
+
+
+def _decided(shift: Comparison, word: Word, threshold: float, speedups: Speedups) -> str:
+    if speedups is None:
+        return wording.decided(shift, word, threshold)
+    label, span, pairs = _label(shift, speedups), change_interval(shift), f"({shift.pairs} pairs)"
+    if word == "equivalent":
+        return f"{label} is within {percent(threshold)} of the baseline's: interval {span} {pairs}"
+    then, now = map(times, speedups)
+    moved = "rose" if word == "improved" else "fell"
+    return (
+        f"{label} {moved} from {then} to {now}, {times(shift.ratio)} of what it was: interval {span}, "
+        f"beyond the threshold of {percent(threshold)} {pairs}"
+    )
+
+
+def _label(shift: Comparison, speedups: Speedups) -> str:
+    """What is compared: the metric, or its ratio of after to before where ratios are compared."""
+    metric = compared_metric(shift)
+    if speedups is None:
+        return metric.label
+    return "the speedup" if metric.is_time else f"the ratio of {metric.label}"
+
+
+def _bound(shift: Comparison, loss: float) -> str:
+    """The bound in the terms of the interval beside it."""
+    lost = f"a loss of {percent(loss)}"
+    return f"{times(1 / (1 + loss))}, {lost}," if compared_metric(shift).is_time else lost
 
 
 def failure(found: Failure | None) -> str:

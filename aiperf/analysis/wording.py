@@ -49,13 +49,13 @@ def decided(comparison: Comparison, word: Word, threshold: float) -> str:
 
 def straddles(comparison: Comparison, threshold: float) -> str:
     """Inconclusive: the direction if there is one, the interval, and what would decide."""
-    span = change_interval(comparison)
+    span, same = change_interval(comparison), "1×" if compared_metric(comparison).is_time else "0 %"
     if comparison.low > 1:
-        lead = f"likely improved: interval {span} excludes 0 % but not the {percent(threshold)} threshold"
+        lead = f"likely improved: interval {span} excludes {same} but not the {percent(threshold)} threshold"
     elif comparison.high < 1:
-        lead = f"likely regressed: interval {span} excludes 0 % but not the {percent(threshold)} threshold"
+        lead = f"likely regressed: interval {span} excludes {same} but not the {percent(threshold)} threshold"
     else:
-        lead = f"undecided: interval {span} includes both 0 % and the {percent(threshold)} threshold"
+        lead = f"undecided: interval {span} includes both {same} and the {percent(threshold)} threshold"
     return f"{lead}; {_outlook(comparison)}"
 
 
@@ -64,7 +64,7 @@ def unstable(comparison: Comparison, threshold: float) -> str:
     if comparison.second_low is None or comparison.second_high is None:
         second = f"estimates {_figure(comparison, comparison.second_ratio)}"
     else:
-        span = _span(*_ends(comparison, comparison.second_low, comparison.second_high))
+        span = _span(comparison, comparison.second_low, comparison.second_high)
         second = f"gives {_figure(comparison, comparison.second_ratio)}, {span}"
     return (
         f"unstable: the t interval is {change_interval(comparison)}, but the rank-based method {second}, "
@@ -146,29 +146,39 @@ def percent(share: float) -> str:
 
 
 def change_interval(comparison: Comparison) -> str:
-    """Show the interval in the terms of the metric: speedup less 1 for a time, change of the value for others."""
-    return _span(*_ends(comparison, comparison.low, comparison.high))
+    """Show the interval in the terms of the metric, as tables do: ratios for a time, changes of the value for others.
 
-
-def _ends(comparison: Comparison, low: float, high: float) -> tuple[float, float]:
-    if compared_metric(comparison).is_time or comparison.better == "higher":
-        return low, high
-    return 1 / high, 1 / low if low > 0 else float("inf")
+    A time's ``0.520× … 1.20×`` cannot be taken for a change of the time, whose sign has the opposite meaning.
+    """
+    return _span(comparison, comparison.low, comparison.high)
 
 
 def _figure(comparison: Comparison, ratio: float) -> str:
+    if compared_metric(comparison).is_time:
+        return _separate(ratio, 1.0, show=_times, first=3)[0]
     value = _ends(comparison, ratio, ratio)[0]
     return times(value) if value >= _LARGE else f"{_signed(value, 1)} %"
 
 
-def _signed(ratio: float, decimals: int) -> str:
-    return signed(100 * (ratio - 1), decimals)
-
-
-def _span(low: float, high: float) -> str:
+def _span(comparison: Comparison, low: float, high: float) -> str:
+    if compared_metric(comparison).is_time:
+        # An end that is not 1 is not shown as 1, so that the reader sees on which side of it the end lies.
+        return " … ".join(_separate(low, high, *{1.0} - {low, high}, show=_times, first=3)[:2])
+    low, high = _ends(comparison, low, high)
     if high >= _LARGE:
         return " … ".join(_separate(low, high, show=_times, first=3))
     return " … ".join(_separate(low, high, show=_signed, first=1)) + " %"
+
+
+def _ends(comparison: Comparison, low: float, high: float) -> tuple[float, float]:
+    """Ends of the change of a value that is no time."""
+    if comparison.better == "higher":
+        return low, high
+    return 1 / high, 1 / low if low > 0 else float("inf")
+
+
+def _signed(ratio: float, decimals: int) -> str:
+    return signed(100 * (ratio - 1), decimals)
 
 
 def _separate(*numbers: float, show: Callable[[float, int], str], first: int) -> list[str]:

@@ -55,6 +55,7 @@ from aiperf.records import CaseRecord, Invocation
 from aiperf.report.layout.formats import OutputFormat
 from aiperf.report.live import choose_progress
 from aiperf.report.program_facts import printed_sentences
+from aiperf.report.summary import over_budget
 from aiperf.report.views.extra_columns import build_extras, chosen_columns
 from aiperf.settings import ENERGY_SECONDS, Settings
 from aiperf.store.read import open_run
@@ -180,7 +181,7 @@ def ab(
         form=form,
         seconds=time.monotonic() - began,
         every_metric=True,
-        footer=[*_about(outcome.records), *resume_lines(outcome, "ab", form, results), _next(outcome, results)],
+        footer=[*_about(outcome.records, budget), *resume_lines(outcome, "ab", form, results), _next(outcome, results)],
         paths=ci_files,
         extras=build_extras(outcome.records, wanted, prices=prices, pairs_of=lambda record: record.pairs),
     )
@@ -199,11 +200,13 @@ def _next(outcome: RunOutcome, results: Path) -> str:
     return f"{outcome.folder} · {in_results('aiperf show latest', results)} {explained(outcome.records)}"
 
 
-def _about(records: Sequence[CaseRecord]) -> list[str]:
-    """What the names of more than two programs stand for, and whether the programs print the same."""
+def _about(records: Sequence[CaseRecord], budget: str) -> list[str]:
+    """What the names of more than two programs stand for, whether the programs print the same, and whether the budget
+    that was typed was too short."""
     sides = records[0].case.sides if records else ()
     legend = [f"{side.name}: {shlex.join(side.command)}" for side in sides] if len(sides) > 2 else []
-    return legend + [sentence for record in records for sentence in printed_sentences(record)]
+    said = [sentence for record in records for sentence in printed_sentences(record)]
+    return [*legend, *said, *over_budget(records, time_of("--budget", budget) if budget else None)]
 
 
 def _adjusted(settings: Settings, delta: str, seconds: float, columns: Sequence[str]) -> Settings:

@@ -12,21 +12,26 @@ from typing import Annotated
 import typer
 
 from aiperf.analysis.book import answer_rows, missing, unknown_rows, unmeasured
-from aiperf.cli.options import DEFAULT_RESULTS, ResultsOption, with_format
+from aiperf.cli.options import DEFAULT_RESULTS, ResultsOption, not_together, with_format
 from aiperf.cli.output import HtmlOption, refuse_page_in, write_page
+from aiperf.errors import usage
 from aiperf.host.fingerprint import fingerprint
 from aiperf.host.read import read_host
-from aiperf.plan.book import load_book
+from aiperf.plan.book import BookRow, find_row, load_book
 from aiperf.plan.cited import cited_rows
 from aiperf.report.html.book_page import render_book
 from aiperf.report.layout.formats import OutputFormat, print_in
 from aiperf.report.views.book_table import book_view, missing_page
+from aiperf.scenario.wording import nearest
 from aiperf.store.reference import newest_measured
 
 
 @with_format()
 def book(
     form: OutputFormat,
+    row_id: Annotated[
+        str, typer.Argument(metavar="[ROW]", help="Only this row, e.g. ch05/random-vs-sequential-read.")
+    ] = "",
     chapters: Annotated[
         list[str], typer.Option("--chapter", metavar="N|app", help="Only this chapter; repeatable.")
     ] = [],  # noqa: B006 - typer reads the default and never changes it
@@ -51,7 +56,7 @@ def book(
     one; every other row uses the newest record.
     """
     refuse_page_in(form, html=html, output=output)
-    rows, host = load_book(chapters), read_host()
+    rows, host = (_row(row_id, chapters) if row_id else load_book(chapters)), read_host()
     asked = tuple(dict.fromkeys(row.chapter for row in rows)) if chapters else ()
     # Whether a row has a scenario is known without asking what the scenario needs.
     cited = cited_rows(host, results=results, wanted=() if only_missing else {row.chapter for row in rows})
@@ -65,8 +70,19 @@ def book(
         write_page(path, render_book(answered, host=where), form, fresh=not output)
     else:
         page = missing_page(answered, unmeasured=unread, chapters=asked) if only_missing else None
-        print_in(form, book_view(answered, page=page, summary=not (chapters or every)))
+        print_in(form, book_view(answered, page=page, summary=not (chapters or every or row_id)))
     for scenario, row_id in unknown_rows(load_book(), cited):
         print(f"{scenario} cites {row_id}, which is not in the book's catalogue.", file=sys.stderr)
     for spoilt in damaged:
         print(spoilt.sentence, file=sys.stderr)
+
+
+def _row(row_id: str, chapters: list[str]) -> tuple[BookRow, ...]:
+    """The row that is named. Raises UserError."""
+    if chapters:
+        raise not_together("--chapter", "a row")
+    if (row := find_row(row_id)) is None:
+        known = [each.id for each in load_book()]
+        hint = nearest(row_id, known) or "aiperf book --chapter N lists the rows of a chapter."
+        raise usage(f'"{row_id}" is not a row of the book.', hint)
+    return (row,)

@@ -5,6 +5,7 @@ What must not live here: what compares, by how much it changed, and any layout.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -74,6 +75,9 @@ def compare(
     else:
         print_in(form, compare_view(across, rows, every_metric=every_metric, warnings=warnings), warnings=warnings)
     if not across.comparable:
+        differ = "the hosts of these runs differ in what must match"
+        why = differ if across.hosts_differ else "no case of these runs can be compared"
+        print(f"{why}: exit code 4", file=sys.stderr)
         raise typer.Exit(int(Exit.NO_BASELINE))
 
 

@@ -48,7 +48,7 @@ from aiperf.plan.gates import DEFAULT_GATE, ON_INCONCLUSIVE, GateConfig, load_ga
 from aiperf.plan.plan import make_plan
 from aiperf.recipes.gate import check_gate, run_gate
 from aiperf.recipes.gate_base import Gate
-from aiperf.recipes.promote import promote_runs
+from aiperf.recipes.promote import promote_runs, promotion_warnings
 from aiperf.records import Invocation
 from aiperf.report.ci.entries import entries_of_gate
 from aiperf.report.layout.formats import OutputFormat, print_in
@@ -252,3 +252,5 @@ def _promote(names: list[str], *, results: Path, baseline: str, who: str, why: s
         raise UserError(faults)
     grown = promote_runs(names, results=results, baseline=Path(baseline), who=who, why=why)
     print_in(form, promoted_view(grown, path=shlex.quote(baseline)))
+    for warning in promotion_warnings(names, grown, results=results):
+        print(warning, file=sys.stderr)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
 
@@ -87,7 +88,9 @@ def _scenarios(words: Sequence[str], folder: Sequence[Path]) -> list[Listing]:
     entries = [e for e in found if all(word in e.tags if word in known else e.speaks_of(word) for word in words)]
     if words and not entries:
         asked = " and ".join(f'"{word}"' for word in words)
-        raise usage(f"no scenario has {asked} {_WHERE}.", f"Tags: {', '.join(known)}.")
+        near = list(dict.fromkeys(tag for word in words for tag in get_close_matches(word.casefold(), known, n=3)))
+        tags = f"Nearest tags: {', '.join(near)}. " if near else ""
+        raise usage(f"no scenario has {asked} {_WHERE}.", f"{tags}aiperf list shows all scenarios and tags.")
     return entries
 
 

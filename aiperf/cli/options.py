@@ -22,7 +22,7 @@ from aiperf.errors import UserError, usage
 from aiperf.host.placement import parse_cpus
 from aiperf.plan.precision import load_precision
 from aiperf.report.layout.formats import OutputFormat, chosen_format
-from aiperf.settings import Limits, Settings
+from aiperf.settings import Limits, Precision, Settings
 from aiperf.units import InvalidValue, parse_share, parse_time
 
 DEFAULT_RESULTS = Path("results")
@@ -183,7 +183,7 @@ def make_settings(
     if pin not in ("auto", "none"):
         parse_cpus(pin)
     return Settings(
-        precision=load_precision(precision),
+        precision=_precision(precision),
         limits=limits,
         budget=time_of("--budget", budget) if budget else None,
         seed=seed,
@@ -193,6 +193,16 @@ def make_settings(
         slice="auto" if slicing else "off",
         taken=dict(InForce.taken),
     )
+
+
+def _precision(name: str) -> Precision:
+    """A precision by its name or file. Raises UserError, which names the option if that was typed."""
+    try:
+        return load_precision(name)
+    except UserError as error:
+        if "--precision" not in InForce.typed:
+            raise
+        raise UserError([f if f.where else replace(f, where="--precision") for f in error.faults]) from None
 
 
 def with_delta(settings: Settings, text: str) -> Settings:

@@ -161,7 +161,7 @@ def run(
         every_metric=every_metric,
         footer=[
             *troubles,
-            *over_budget(outcome.run, outcome.records),
+            *over_budget(outcome.records, settings.budget),
             *resume_lines(outcome, "run", form, results),
             f"{outcome.folder} · {in_results('aiperf report', results)} · "
             f"{in_results('aiperf show latest', results)} {explained(outcome.records)}",

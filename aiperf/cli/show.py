@@ -18,6 +18,7 @@ from aiperf.cli.output import case_view
 from aiperf.errors import UserError, usage
 from aiperf.host.read import read_host
 from aiperf.paths import YAML_SUFFIXES
+from aiperf.plan.book import find_row
 from aiperf.plan.needs import unmet
 from aiperf.plan.plan import nodes_used
 from aiperf.records import Needs
@@ -62,6 +63,9 @@ def show(
             if beside := next((name + suffix for suffix in YAML_SUFFIXES if Path(name + suffix).is_file()), ""):
                 way += f"; or the file here: aiperf show ./{beside}"
             raise usage(f'"{name}" is not a scenario here, but a stored run measured it.', way) from None
+        if find_row(name):
+            way = f"Show the row: aiperf book {name}; list its scenarios: aiperf list {name}."
+            raise usage(f'"{name}" is a row of the book, not a scenario.', way) from None
         raise
     if not paths:
         print_in(form, workload_view(describe_workload(name, list_scenarios())))

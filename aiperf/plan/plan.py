@@ -5,6 +5,7 @@ What must not live here: starting anything, printing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -278,7 +279,11 @@ def too_long_loads(plan: Plan, settings: Settings) -> str:
 
 
 def too_small_a_budget(plan: Plan, settings: Settings) -> str:
-    """Says so where a run's budget is shorter than the first looks of its cases, as ``estimate`` knows them."""
+    """Says so where a run's budget is shorter than the first looks of its cases, as ``estimate`` knows them; for one
+    pair of programs, where the time of a case is."""
+    if settings.budget is None and len(plan.cases) == 1 and plan.cases[0].is_command:
+        uncapped = replace(settings.precision, case_seconds=math.inf)
+        settings = replace(settings, precision=uncapped, budget=settings.precision.case_seconds)
     least = sum(estimate(case, settings.precision)[0] for case in plan.cases)
     if settings.budget is None or least <= settings.budget:
         return ""

@@ -41,6 +41,7 @@ _UNNAMED = re.compile(r"[^A-Za-z0-9._-]+")
 """What a side's name does not hold."""
 _NAME_MOST = 24
 _CASE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _SUFFIX = re.compile(r"\.[A-Za-z]+$")
 
 
@@ -248,7 +249,7 @@ def _command(number: int, text: str, shell: tuple[str, ...], faults: list[Fault]
     where = f"program {number}"
     if shell and text.strip():
         return (*shell, text)
-    return _words(where, text, 'Give a command, e.g. "python script.py".', faults)
+    return _words(where, text, 'Give a command, e.g. "python3 script.py".', faults)
 
 
 def _words(where: str, text: str, example: str, faults: list[Fault]) -> tuple[str, ...]:
@@ -266,10 +267,14 @@ def _words(where: str, text: str, example: str, faults: list[Fault]) -> tuple[st
 
 def _not_started(where: str, program: str) -> Fault:
     """Why a program cannot be started: a file that may not be executed, a script without its interpreter, or none."""
+    if _ASSIGNMENT.match(program):
+        option = "--env-before" if where == "program 1" else "--env-after"
+        what = f'"{program}" sets a variable, which only a shell does.'
+        return Fault(where, what, f'Give {option} {program}, or write "env {program} PROGRAM".')
     if not os.path.isfile(program):
         return Fault(where, f'program "{program}" not found.', "Give its path, or check PATH.")
     if program.endswith(".py"):
-        return Fault(where, f'"{program}" is not a program.', f'Write "python {program}", in quotes together.')
+        return Fault(where, f'"{program}" is not a program.', f'Write "python3 {program}", in quotes together.')
     quoted = f'Put a program and its arguments in quotes together: "PROGRAM {program}"'
     if "/" not in program:
         return Fault(where, f'program "{program}" not found.', f"{quoted}; or write ./{program}.")

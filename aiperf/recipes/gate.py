@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from aiperf.analysis.gate import GateOutcome, GateRow
 from aiperf.analysis.gate_judge import judge_case, missing_metrics
 from aiperf.analysis.gate_settle import flagged, gate_exit, gate_sentence, settle
-from aiperf.analysis.gate_wording import only_in
+from aiperf.analysis.gate_wording import HEAD_IS_BASE, only_in
 from aiperf.host.calibration import load_calibration
 from aiperf.launch.git import WORKING_TREE, resolve, same_tree
 from aiperf.plan.gates import gate_command
@@ -51,6 +51,8 @@ def run_gate(gate: Gate) -> GateOutcome:
     if files := only_documentation(gate, base):
         told = replace(base, notes=(*base.notes, only_in(files)))
         return _outcome(gate, told, unmeasured_rows(gate, files), began=began)
+    if _is_own_base(base):
+        base = replace(base, notes=(*base.notes, HEAD_IS_BASE))
     cases, refused = arrange_cases(gate, base)
     first = _measure(gate, base, Plan(cases, gate.plan.skips), again=False, left=gate.settings.budget)
     suspects = {row.case for row in flagged(first.rows)}
@@ -59,6 +61,11 @@ def run_gate(gate: Gate) -> GateOutcome:
         again = _measure_again(gate, base, tuple(c for c in cases if c.id in suspects), began)
     rows = [*settle(first.rows, again.rows, level=gate.level), *refused]
     return _outcome(gate, base, rows, began=began, sessions=(first, again))
+
+
+def _is_own_base(base: GateBase) -> bool:
+    """Whether base and head are one commit in every repository, without files beside it."""
+    return bool(base.commits) and all(commits.base == commits.head for commits in base.commits.values())
 
 
 @dataclass(frozen=True)
@@ -81,6 +88,8 @@ def _measure(gate: Gate, base: GateBase, plan: Plan, *, again: bool, left: float
         gate.settings, budget=None if left is None else left * share, seed=gate.settings.seed + (1 if again else 0)
     )
     progress = gate.progress()
+    if not again and HEAD_IS_BASE in base.notes:
+        progress.note(HEAD_IS_BASE)
     if again:
         progress.note(f"{_count(plan.cases)} worse than allowed: measuring again in a fresh session")
     # A text is a line for the shell.

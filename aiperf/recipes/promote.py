@@ -41,6 +41,17 @@ def promote_runs(names: Sequence[str], *, results: Path, baseline: Path, who: st
     return grown
 
 
+def promotion_warnings(names: Sequence[str], baseline: Baseline, *, results: Path) -> list[str]:
+    """What weakens the baseline that promoted runs became: a host that was unfit, and cases with a single session."""
+    found = [(run.run, f) for run in (open_run(name, results=results).record for name in names) for f in run.findings]
+    said = [f"warning: {run} was measured on an unfit host: {f.text}" for run, f in found if f.level == "unfit"]
+    if any(len(entry.sessions) == 1 for entry in baseline.entries):
+        said.append(
+            "warning: one session does not show the noise between sessions, so the gate may flag it; promote more runs"
+        )
+    return said
+
+
 def _user_name() -> str:
     try:
         return git(Path.cwd(), "config", "user.name").strip()

@@ -237,7 +237,8 @@ def outcome_sentences(record: CaseRecord) -> list[str]:
     if record.status == "skipped":
         return [f"Skipped: {record.skip_reason}", *([f"To run it: {record.skip_fix}"] if record.skip_fix else [])]
     if record.status == "failed":
-        return [f"Failed: {failure_sentence(record.failure) if record.failure else 'no reason was recorded'}"]
+        failed = failure_sentence(record.failure, pointing=False) if record.failure else "no reason was recorded"
+        return [f"Failed: {failed}"]
     return ["The case was interrupted; what it measured until then is below."] if record.status == "interrupted" else []
 
 
@@ -358,7 +359,7 @@ def _limit(limit: Limit) -> str:
 def _disturbances(record: CaseRecord) -> list[str]:
     said = list(_incidents(i for p in record.pairs for i in p.incidents))
     retried = [f for f in record.failures if f != record.failure]
-    said += [f"An earlier launch failed: {failure_sentence(f)}" for f in retried[:_LISTED]]
+    said += [f"An earlier launch failed: {failure_sentence(f, pointing=False)}" for f in retried[:_LISTED]]
     if len(retried) > _LISTED:
         said.append(f"{len(retried) - _LISTED} more launches failed earlier.")
     return said + [f"Note: {note}" for note in note_sentences(record)]

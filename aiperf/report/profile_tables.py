@@ -153,7 +153,7 @@ def _side_notes(side: SideProfile) -> Iterator[Footnote]:
 
 
 def _class(bound: str, why: str) -> str:
-    return f"{bound}-bound: {why}" if bound else f"no class: {why or 'not known'}"
+    return f"{bound}-bound: {why}" if bound else f"unclassified: {why or 'not known'}"
 
 
 def _matched_blocks(profile: Profile, tool: str, pair: Sequence[str], most: int | None) -> Iterator[ProfileBlock]:

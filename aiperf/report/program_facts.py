@@ -21,7 +21,7 @@ _PRINTS = {
     "nothing": "{base} and {side} print nothing",
     "otherwise": "{side} and {base} print different output",
     "varies": "what {base} or {side} prints changes from run to run, so it was not compared",
-    "unseen": "{base} vs {side}: not compared",
+    "unseen": "{base} vs {side}: not compared, because another run of each takes too long or failed",
 }
 """How what a side prints relates to what the first one prints."""
 

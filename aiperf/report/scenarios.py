@@ -181,7 +181,11 @@ def check_sentence(check: Check) -> str:
         bound = f", at most {check.bound:.6g}" if check.bound is not None else ""
         said = f"The workload's own check {check.name}{bound}."
     elif check.kind == "none":
-        said = f"The outputs are not compared: {check.reason}" if check.reason else "The outputs are not compared."
+        said = (
+            f"The outputs are not compared: {check.reason}"
+            if check.reason
+            else "The outputs of timed runs are not compared."
+        )
     else:
         rtol = "that of before's dtype" if check.rtol is None else f"{check.rtol:g}"
         atol = "the same times the root mean square" if check.atol is None else f"{check.atol:g}"

@@ -21,6 +21,8 @@ _START_S = 10.0
 """What a run takes besides its cases without a word."""
 _NAMED = 5
 """As many rows as the line about discoveries names, or hosts."""
+MOST_LOOKED_AT = 64
+"""Pairs at the last look of the most careful shipped precision."""
 _VERDICTS = ("improved", "regressed", "equivalent", "inconclusive", "invalid")
 _ORDER = (*_VERDICTS, "interrupted", "unfit", "skipped", "failed", "not begun", "no record")
 
@@ -113,7 +115,9 @@ def _needs(records: Iterable[CaseRecord]) -> str:
     ]
     if not needed:
         return ""
-    return f" (needs {'up to ' if len(needed) > 1 else ''}about {max(needed)} pairs)"
+    counted_pairs = f"needs {'up to ' if len(needed) > 1 else ''}about {max(needed)} pairs"
+    # More than any precision takes: what else decides it is said.
+    return f" ({counted_pairs}{'; use a quieter host or a larger threshold' if max(needed) > MOST_LOOKED_AT else ''})"
 
 
 def _where(run: RunRecord) -> list[str]:
@@ -177,12 +181,13 @@ def _how(run: RunRecord) -> list[str]:
     return parts
 
 
-def over_budget(run: RunRecord, records: Iterable[CaseRecord]) -> list[str]:
-    """That the cases took longer than the run's budget, where they did."""
-    budget, seconds = run.settings.get("budget"), sum(record.seconds for record in records)
-    if not budget or seconds <= float(budget):
+def over_budget(records: Sequence[CaseRecord], budget: float | None) -> list[str]:
+    """That the cases took longer than the budget that was given for them, where they did."""
+    seconds = sum(record.seconds for record in records)
+    if not budget or seconds <= budget:
         return []
+    which, gets = ("case", "a case always completes") if len(records) == 1 else ("cases", "every case gets")
     return [
-        f"the cases took {format_duration(seconds)}, longer than the budget of {format_duration(float(budget))}: "
-        "every case gets its first look"
+        f"the {which} took {format_duration(seconds)}, longer than the budget of {format_duration(budget)}: "
+        f"{gets} its first look"
     ]

@@ -136,7 +136,7 @@ def _syntax(path: Path, error: yaml.YAMLError) -> Fault:
     hint = "Check for a missing colon, quote or bracket, or wrong indentation, on this line or the one before."
     if path.suffix == ".py":
         way = f"Create one with aiperf new, and name functions as its sides: before: ./{path.name}:FUNCTION."
-        return Fault(shown_path(path), "is Python; a scenario is a .yaml file.", way)
+        return Fault(shown_path(path), "this is a Python file, but a scenario is a .yaml file.", way)
     return _at(path, line, column, f"is not valid YAML: {problem}.", hint)
 
 

@@ -25,7 +25,7 @@ from aiperf.scenario.model import Layer, Scenario, SideSpec
 from aiperf.scenario.outline import Outline, outline
 from aiperf.scenario.parameters import Resolved, parameter_faults, resolve_all
 from aiperf.scenario.program_metrics import DEFAULT_GPU_METRIC, side_metrics
-from aiperf.scenario.rules import rule_faults
+from aiperf.scenario.rules import case_faults, rule_faults
 from aiperf.scenario.schema import RESERVED, VERDICTS, ScenarioFile, SharedFile, SideFile
 from aiperf.scenario.short_forms import read_scenario
 from aiperf.scenario.translate import schema_faults
@@ -49,16 +49,25 @@ def load_scenario(path: Path) -> Scenario:
     resolved, workload_faults = resolve_all(document, parts)
     parts = replace(parts, given=tuple(m.name for each in list(resolved.values())[:1] for m in each.metrics))
     ruled = rule_faults(document, parts)
+    swept = parameter_faults(document, parts, resolved)
+    if not _axes_are_wrong(document, [*faults, *gpu_faults, *ruled, *swept]):
+        ruled += case_faults(document, parts)
     # Where a rule refuses a value, its type does not matter.
     faults = [fault for fault in faults if fault.where not in {each.where for each in ruled}]
-    faults += [*gpu_faults, *ruled, *workload_faults]
-    faults += parameter_faults(document, parts, resolved)
+    faults += [*gpu_faults, *ruled, *workload_faults, *swept]
     # A value that cannot even be read has one fault: nothing else about it can be known.
     unreadable = {fault.where for fault in document.faults}
     faults = [*document.faults, *(fault for fault in faults if fault.where not in unreadable)]
     if faults or file is None:
         raise UserError(arranged(faults))
     return _scenario(document, file, gpu, resolved)
+
+
+def _axes_are_wrong(document: Document, faults: Iterable[Fault]) -> bool:
+    """Whether a fault lies in an axis, by whose values cases are named."""
+    located = (*document.keys.items(), *document.values.items())
+    places = {place for path, place in located if path[:1] in (("axes",), ("gpu",))}
+    return any((fault.line, fault.column) in places for fault in (*document.faults, *faults))
 
 
 def load_scenarios(paths: Iterable[Path]) -> list[Scenario]:

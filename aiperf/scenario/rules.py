@@ -23,6 +23,7 @@ from aiperf.scenario.text import axis_text, point_text
 from aiperf.scenario.wording import allowed, closest, dotted, nearest, shown
 
 MAX_CASES = 1000
+_IN_A_COPY = "If this is a copy of a shipped scenario, delete book:."
 _LIKE = "./file.py:function, or {key: value} with what differs."
 
 
@@ -41,11 +42,17 @@ def rule_faults(document: Document, parts: Outline) -> list[Fault]:
         _measure,
         _same,
         _book,
-        _expect,
         metric_faults,
         serving_faults,
     )
     return [fault for rule in rules for fault in rule(document, parts)]
+
+
+def case_faults(document: Document, parts: Outline) -> list[Fault]:
+    """Faults of the cases that citations and expectations name, in no order; false ones where the axes are wrong."""
+    if _is_misspelt("axes", document.data):
+        return []
+    return [fault for rule in (_cited_cases, _expect) for fault in rule(document, parts)]
 
 
 def _is_misspelt(key: str, data: Mapping[str, Any]) -> bool:
@@ -224,7 +231,8 @@ def _measure(document: Document, parts: Outline) -> Iterator[Fault]:
 
 
 def _same(document: Document, parts: Outline) -> Iterator[Fault]:
-    if document.data.get("expect") == "equivalent" or "ladder" in document.data:
+    misspelt = any(_is_misspelt(key, document.data) for key in ("after", "ladder"))
+    if document.data.get("expect") == "equivalent" or "ladder" in document.data or misspelt:
         return
     if ("after",) not in document.keys:
         if "expect" in document.data and "before" in document.data:
@@ -245,9 +253,8 @@ def _book(document: Document, parts: Outline) -> Iterator[Fault]:
             yield document.fault(at, what, "Cite it once; side takes a list of names.")
         elif cited.row:
             places[cited.row] = index
-        yield from _answering(document, at, cited, [side.name for side in parts.sides])
-        if cited.row:
-            yield from _answering_cases(document, parts, at, raw)
+        if not any(_is_misspelt(key, document.data) for key in ("before", "after", "ladder")):
+            yield from _answering(document, at, cited, [side.name for side in parts.sides])
 
 
 def _answering(document: Document, at: KeyPath, cited: Citation, sides: list[str]) -> Iterator[Fault]:
@@ -265,6 +272,13 @@ def _answering(document: Document, at: KeyPath, cited: Citation, sides: list[str
     if cited.against and not cited.sides:
         hint = "Write side: and name the side that is the row's after."
         yield document.fault((*at, "against"), f"{dotted((*at, 'against'))} needs a side.", hint, key=True)
+
+
+def _cited_cases(document: Document, parts: Outline) -> Iterator[Fault]:
+    entries = document.data.get("book")
+    for index, raw in enumerate(entries if isinstance(entries, list) else []):
+        if citation(raw, parts.axes).row:
+            yield from _answering_cases(document, parts, ("book", index), raw)
 
 
 def _answering_cases(document: Document, parts: Outline, at: KeyPath, raw: Any) -> Iterator[Fault]:
@@ -294,19 +308,22 @@ def _answering_case(document: Document, parts: Outline, at: KeyPath, point: dict
     yield from _point(document, parts, at, point)
     if lacking := [key for key in parts.axes if key not in point]:
         what = f"{dotted(at)} gives no value for {allowed(lacking)}; axes: {_axes_text(parts)}."
-        yield document.fault(at, what, "Give each axis one value, or list several cases under cases.")
+        hint = "Give each axis one value, or list several cases under cases."
+        yield document.fault(at, what, f"{hint} {_IN_A_COPY}")
 
 
 def _point(document: Document, parts: Outline, at: KeyPath, point: dict[str, Any]) -> Iterator[Fault]:
     """Faults of the axes and values by which an entry names cases."""
+    copied = f" {_IN_A_COPY}" if at[0] == "book" else ""
     for key, value in point.items():
         place = (*at, key)
         if key not in parts.axes:
             what = f"{dotted(place)}: {shown(key)} is not an axis; allowed: {allowed(parts.axes)}."
-            yield document.fault(place, what, nearest(key, parts.axes) or "Name an axis of the scenario.", key=True)
+            hint = nearest(key, parts.axes) or "Name an axis of the scenario."
+            yield document.fault(place, what, hint + copied, key=True)
         elif axis_text(value) not in map(axis_text, values := _axis_of(parts, key)):
             what = f"{dotted(place)}: {shown(value)} is not a value of {key}; allowed: {allowed(values)}."
-            yield document.fault(place, what, nearest(value, values) or "Name a value that the axis has.")
+            yield document.fault(place, what, (nearest(value, values) or "Name a value that the axis has.") + copied)
 
 
 def _expect(document: Document, parts: Outline) -> Iterator[Fault]:

@@ -251,6 +251,17 @@ def test_a_speedup_is_held_against_the_stored_one():
     assert judge_case(recorded(steady(2.0)), TIME, against=against)[0].status == "passed"
 
 
+def test_a_changed_speedup_is_said_with_both_speedups_and_not_as_a_slower_head():
+    fell, rose, same = (
+        judge_case(recorded(steady(ratio)), TIME, against=GateReference("ratio", stored([2.0])))[0].sentence
+        for ratio in (1.8, 2.2, 2.0)
+    )
+    assert fell.startswith("the speedup fell from 2.00× to 1.80×, 0.900× of what it was: interval 0.")
+    assert rose.startswith("the speedup rose from 2.00× to 2.20×, 1.10× of what it was: interval 1.")
+    assert same.startswith("the speedup is within 2 % of the baseline's: interval ")
+    assert "slower" not in fell
+
+
 def test_noise_between_sessions_widens_the_interval_of_a_ratio():
     narrow, wide = (
         judge_case(recorded(steady(1.8)), TIME, against=GateReference("ratio", stored([2.0])), tau=tau)[0]

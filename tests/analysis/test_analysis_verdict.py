@@ -74,7 +74,7 @@ GOLDEN = [
     ),
     (
         build(1.001, 0.994, 1.008), {}, "equivalent", Reason.WITHIN_THRESHOLD,
-        "time per iteration of after is within 2 % of before's: interval −0.6 … +0.8 % (12 pairs)",
+        "time per iteration of after is within 2 % of before's: interval 0.994× … 1.01× (12 pairs)",
     ),
     (
         build(1.25, 1.2, 1.3, metric="peak_memory"), {}, "improved", Reason.BEYOND_THRESHOLD,
@@ -88,27 +88,27 @@ GOLDEN = [
     ),
     (
         build(1.025, 1.011, 1.04, needed=56), {}, "inconclusive", Reason.INTERVAL_STRADDLES,
-        "likely improved: interval +1.1 … +4.0 % excludes 0 % but not the 2 % threshold; "
+        "likely improved: interval 1.01× … 1.04× excludes 1× but not the 2 % threshold; "
         "12 pairs can detect a difference of 2.5 %; a decision would need about 56 pairs",
     ),
     (
         build(0.975, 0.96, 0.99, needed=None), {}, "inconclusive", Reason.INTERVAL_STRADDLES,
-        "likely regressed: interval −4.0 … −1.0 % excludes 0 % but not the 2 % threshold; "
+        "likely regressed: interval 0.960× … 0.990× excludes 1× but not the 2 % threshold; "
         "12 pairs can detect a difference of 2.5 %; a decision would need more than 1000 pairs",
     ),
     (
         build(1.01, 0.97, 1.05), {}, "inconclusive", Reason.INTERVAL_STRADDLES,
-        "undecided: interval −3.0 … +5.0 % includes both 0 % and the 2 % threshold; "
+        "undecided: interval 0.970× … 1.05× includes both 1× and the 2 % threshold; "
         "12 pairs can detect a difference of 2.5 %; a decision would need about 40 pairs",
     ),
     (
         build(1.05, 1.03, 1.07, second=1.01, ends=(0.99, 1.03)), {}, "inconclusive", Reason.UNSTABLE,
-        "unstable: the t interval is +3.0 … +7.0 %, but the rank-based method gives +1.0 %, −1.0 … +3.0 %, "
+        "unstable: the t interval is 1.03× … 1.07×, but the rank-based method gives 1.01×, 0.990× … 1.03×, "
         "against a threshold of 2 % (12 pairs)",
     ),
     (
         build(1.05, 1.03, 1.07), {"unsteady_share": 0.75}, "inconclusive", Reason.UNSTEADY,
-        "unsteady: 75 % of one side's launches were still changing when their warm-up ended; interval +3.0 … +7.0 % "
+        "unsteady: 75 % of one side's launches were still changing when their warm-up ended; interval 1.03× … 1.07× "
         "(12 pairs); a longer warm-up may help",
     ),
     (
@@ -127,7 +127,7 @@ GOLDEN = [
     ),
     (
         build(1.05, 1.03, 1.07, pairs=6), {"two_groups": True}, "inconclusive", Reason.TWO_GROUPS,
-        "the 6 pairs fall into two groups, and an interval from so few pairs is not reliable: +3.0 … +7.0 %; "
+        "the 6 pairs fall into two groups, and an interval from so few pairs is not reliable: 1.03× … 1.07×; "
         "at least 10 pairs are needed",
     ),
     (
@@ -256,6 +256,21 @@ def test_provisional_and_expectation_add_clauses_without_changing_the_word():
     )
     met = decide(build(1.05, 1.03, 1.07), threshold=0.02, expect="improved")
     assert "expected" not in met.sentence
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "span"),
+    [(1.003, 1.04, "1.003× … 1.040×"), (0.48, 1.197, "0.480× … 1.20×"), (0.96, 0.9996, "0.9600× … 0.9996×")],
+)
+def test_the_interval_of_a_time_is_printed_as_in_the_table_and_no_end_is_rounded_to_1(low, high, span):
+    said = decide(build(math.sqrt(low * high), low, high), threshold=0.02).sentence
+    assert f"interval {span} " in said
+    assert "0 % " not in said
+
+
+def test_the_interval_of_what_is_no_time_is_a_change_of_the_value():
+    said = decide(build(1.0, 0.97, 1.05, metric="peak_memory"), threshold=0.02).sentence
+    assert said.startswith("undecided: interval −4.8 … +3.1 % includes both 0 % and the 2 % threshold")
 
 
 def test_an_unbounded_interval_reads_as_one():

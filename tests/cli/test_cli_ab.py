@@ -83,7 +83,9 @@ def test_a_program_that_fails_is_a_failed_case_with_its_last_words(user) -> None
     failure = user.only_record()["failure"]
     assert (failure["side"], failure["kind"], failure["exit_status"]) == ("after", "error", 1)
     assert failure["stderr_tail"] == "no"
-    assert "failed: after, warm-up: exit status 1: no; aiperf show has its stderr" in done.out
+    assert "failed: after, warm-up: exit status 1: no; aiperf show RUN CASE has its stderr" in " ".join(
+        done.out.split()
+    )
 
 
 def test_every_mistake_in_the_commands_is_told_at_once(here, user) -> None:
@@ -95,7 +97,11 @@ def test_every_mistake_in_the_commands_is_told_at_once(here, user) -> None:
         ("old", 'program "old" not found. Put a program and its arguments in quotes together: "PROGRAM old"; or write'),
         ("./old", '"./old" is not executable.'),
         ("./old", "or make it executable: chmod +x ./old."),
-        ("old.py", '"old.py" is not a program. Write "python old.py", in quotes together.'),
+        ("old.py", '"old.py" is not a program. Write "python3 old.py", in quotes together.'),
+        (
+            "FOO=1 true",
+            '"FOO=1" sets a variable, which only a shell does. Give --env-after FOO=1, or write "env FOO=1 PROGRAM"',
+        ),
     ):
         assert said in " ".join(here("ab", "true", typed).err.split())
     told_of_a_pipe = here("ab", "true | true", "true")
@@ -381,6 +387,7 @@ def test_output_is_not_looked_at_where_that_would_take_long(user) -> None:
     slow = ("sh -c 'sleep 0.01; echo 1'", "sh -c 'sleep 0.01; echo 2'")
     assert user.types("ab", *slow, "--precision", "fast.yaml", "--budget", "0.1s", "-q").code == 0
     assert "prints_otherwise" not in {note["code"] for note in user.only_record()["notes"]}
-    assert "Output: before vs after: not compared." in user.types("show", "latest").out
+    shown = user.types("show", "latest").out
+    assert "Output: before vs after: not compared, because another run of each takes too long" in shown
     done = user.types("ab", "echo 1", "echo 1", "--precision", "fast.yaml", "-q")
     assert done.out.count("Output of untimed runs: before and after print the same.") == 1

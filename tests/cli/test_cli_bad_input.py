@@ -68,6 +68,9 @@ def test_all_mistakes_of_all_files_come_at_once_in_order(here, user) -> None:
         (("run", "nosuch"), '"nosuch" is not a scenario'),
         (("run", "./nosuch.yaml"), "nosuch.yaml"),
         (("run", ""), "is not a scenario"),
+        (("run", "tiny", "--precision", "fats"), '--precision: precision "fats" is not known'),
+        (("run", "tiny", "--budget", "ten"), "e.g. 2ms or 10min"),
+        (("list", "storrage"), "Nearest tags: storage. aiperf list shows"),
         (("run",), "no scenario given"),
         (("run", "--resume", "latest"), "no run is stored"),
         (("run", "tiny.yaml", "--precision", "sloppy"), "quick, rigorous, standard"),
@@ -79,7 +82,7 @@ def test_all_mistakes_of_all_files_come_at_once_in_order(here, user) -> None:
         (("run", "tiny.yaml", "--pin", "left"), '--pin: "left"'),
         (("run", "tiny.yaml", "--only", "items"), "AXIS=VALUE"),
         (("run", "tiny.yaml", "--only", "colour=red"), "It has no axes: leave --only out."),
-        (("run", "./work.py"), "work.py: is Python; a scenario is a .yaml file."),
+        (("run", "./work.py"), "work.py: this is a Python file, but a scenario is a .yaml file."),
         (("run", "tiny.yaml", "--precision", "quik"), "Did you mean quick?"),
         (("gate", "tiny.yaml", "--config", "b/nowhere.yaml"), 'gate: there is no file "b/nowhere.yaml"'),
         (

@@ -23,6 +23,16 @@ def test_a_chapter_is_listed_with_claim_and_answer(here) -> None:
     assert told.plain
 
 
+def test_a_row_is_shown_by_its_name_and_show_names_the_way_to_it(here) -> None:
+    told = here("book", "ch05/random-vs-sequential-read")
+    assert told.out.startswith("Chapter 5\n ch05/random-vs-sequential-read  ")
+    assert "read fixed-size records at random offsets of one file, against read the same" in " ".join(told.out.split())
+    assert "Did you mean ch05/random-vs-sequential-read?" in here("book", "ch05/random-vs-sequential-reed").err
+    assert "cannot be combined" in here("book", "ch05/random-vs-sequential-read", "--chapter", "ch05").err
+    refused = here("show", "ch05/random-vs-sequential-read")
+    assert (refused.code, "aiperf book ch05/random-vs-sequential-read" in refused.err) == (2, True)
+
+
 @pytest.mark.long
 def test_the_listing_is_there_for_programs(here) -> None:
     rows = json.loads(here("book", "--chapter", "ch01", "--chapter", "ch10", "--json").out)

@@ -81,6 +81,7 @@ def test_runs_of_hosts_that_differ_give_the_differences_no_number_and_exit_with_
     stored("two", "run.json", other_host)
     told = here("compare", "one", "two")
     assert told.code == 4
+    assert told.err == "the hosts of these runs differ in what must match: exit code 4\n"
     assert told.out.index("another cpu") < told.out.index("case / run")
     assert "B vs A speedup" not in told.out
     document = json.loads(here("compare", "one", "two", "--json").out)
@@ -105,7 +106,8 @@ def test_one_run_of_three_on_another_host_is_enough_for_4(here, stored) -> None:
 
 def test_runs_without_a_case_in_common_exit_with_4(here, stored, user) -> None:
     (user.folder / "results/two/cases/tiny.json").unlink()
-    assert here("compare", "one", "two").code == 4
+    told = here("compare", "one", "two")
+    assert (told.code, told.err.splitlines()[-1]) == (4, "no case of these runs can be compared: exit code 4")
 
 
 def test_calibration_of_the_host_enters_the_changes(here, stored, user) -> None:

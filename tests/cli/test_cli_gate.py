@@ -96,6 +96,7 @@ def test_runs_are_promoted_and_held_against_and_a_baseline_of_another_host_never
     done = here("gate", "--promote", "latest", "--baseline", "base.json", "--why", "the first")
     assert done.code == 0, done.err
     assert done.out.splitlines()[-1].endswith("promoted by Ada: the first")
+    assert "warning: one session does not show the noise between sessions" in done.err
     again = here("gate", "--promote", "latest", "--baseline", "base.json", "--why", "the first")
     assert again.code == 2
     assert "is already in the baseline" in again.err

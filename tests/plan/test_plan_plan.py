@@ -8,7 +8,7 @@ import pytest
 
 from aiperf.errors import UserError
 from aiperf.plan.cases import expand
-from aiperf.plan.plan import estimate, make_plan, too_long_loads
+from aiperf.plan.plan import Plan, estimate, make_plan, too_long_loads, too_small_a_budget
 from aiperf.settings import Precision, Settings
 
 
@@ -111,6 +111,16 @@ def test_an_estimate_grows_with_looks_sides_and_care_up_to_the_budget(scenario):
     assert estimate(replace(case, sides=(*case.sides, case.sides[1])), Precision())[0] > low
     assert estimate(case, Precision(looks=(12, 24)))[0] == pytest.approx(2 * low)
     assert estimate(case, Precision(case_seconds=3)) == (3, 3)
+
+
+def test_a_budget_of_programs_that_is_shorter_than_their_first_look_is_said(scenario):
+    (case,) = expand(scenario(workload="", params="", before="{command: a}", after="{command: b}"), on_gpu=False)
+    of_a_case = [Settings(precision=Precision(case_seconds=seconds)) for seconds in (3, 3000)]
+    said, calm = (too_small_a_budget(Plan((case,), ()), settings) for settings in of_a_case)
+    assert said.endswith(": a budget of 3 s does not shorten that")
+    assert calm == ""
+    two = Plan((case, replace(case, id="other")), ())
+    assert too_small_a_budget(two, of_a_case[0]) == ""
 
 
 def test_an_estimate_knows_max_pairs_commands_and_gpus(scenario):

@@ -19,9 +19,9 @@ from aiperf.plan.gates import GateConfig, MetricRule
 from aiperf.plan.plan import Plan
 from aiperf.recipes.gate import run_gate
 from aiperf.recipes.gate_base import Gate
-from aiperf.recipes.promote import promote_runs
+from aiperf.recipes.promote import promote_runs, promotion_warnings
 from aiperf.recipes.run import RunOutcome
-from aiperf.records import Case, CaseRecord, Failure, Invocation, Measure, Note, RunRecord, Side, Skip
+from aiperf.records import Case, CaseRecord, Failure, HostFinding, Invocation, Measure, Note, RunRecord, Side, Skip
 from aiperf.settings import Limits
 from aiperf.store.write import RunWriter
 
@@ -148,6 +148,18 @@ def test_a_head_that_is_all_committed_is_named_by_its_branch_and_commit(repo):
     assert gate(repo, Fake({"a": [1.0]})).head == f"main ({commit})"
     git(repo, "checkout", "--quiet", "--detach")
     assert gate(repo, Fake({"a": [1.0]})).head == f"detached HEAD ({commit})"
+
+
+def test_a_head_that_is_its_own_base_is_said_before_it_is_measured_and_with_the_outcome(repo):
+    (repo / "new.py").unlink()
+    said = "head is the base, so the gate compares the code with itself; name an earlier base with --against"
+    told = Told()
+    outcome = gate(repo, Fake({"a": [1.0]}), told=told, against="main")
+    assert (told.notes, said in outcome.notes) == ([said], True)
+    (repo / "old.py").write_text("print(4)\n")
+    told = Told()
+    assert said not in gate(repo, Fake({"a": [1.0]}), told=told, against="main").notes
+    assert told.notes == []
 
 
 def test_the_command_that_repeats_a_case_has_every_option_that_changes_what_is_measured(repo):
@@ -370,14 +382,14 @@ def test_a_side_that_cannot_be_gated_is_told(repo, config, side):
 def kept(repo, tmp_path):
     """Stores runs of case a with these ratios; their names."""
 
-    def keep(*ratios, host=HOST, **changes):
+    def keep(*ratios, host=HOST, findings=(), **changes):
         host_id, fields = fingerprint(host)
         names = []
         for ratio in ratios:
             writer = RunWriter.create(tmp_path / "results", hostname="h")
             run = RunRecord(
                 writer.name, (), "2026-01-01", status="finished", host={"fingerprint": fields}, host_id=host_id,
-                git={"sha": "0123456789abcdef"},
+                git={"sha": "0123456789abcdef"}, findings=findings,
             )  # fmt: skip
             fake = Fake({"a": [ratio]})
             writer.write_run(run)
@@ -454,6 +466,18 @@ def test_a_case_that_the_baseline_lacks_or_whose_scenario_changed_is_not_measure
     outcome = gate(repo, fake, case(repo, "b"), case(repo, scenario_hash="new"), baseline=path)
     assert (outcome.exit, fake.calls) == (Exit.NO_BASELINE, [])
     assert [row.status for row in outcome.rows] == ["no_baseline", "not_comparable"]
+
+
+def test_a_promotion_warns_of_an_unfit_host_and_of_a_single_session(kept, tmp_path):
+    unfit = HostFinding("cpu.quota", "unfit", "CPU quota", "0.5 of 4 CPUs allowed")
+    (first,) = kept(2.0, findings=(unfit, replace(unfit, level="warn", title="Load")))
+    given = {"results": tmp_path / "results", "baseline": tmp_path / "b.json", "who": "Ada", "why": "first"}
+    said = promotion_warnings([first], promote_runs([first], **given), results=given["results"])
+    assert said[0].startswith(f"warning: {first} was measured on an unfit host: CPU quota: 0.5 of 4 CPUs allowed")
+    assert said[1].startswith("warning: one session does not show the noise between sessions")
+    assert len(said) == 2
+    (second,) = kept(2.01)
+    assert promotion_warnings([second], promote_runs([second], **given), results=given["results"]) == []
 
 
 def test_a_promotion_writes_who_why_and_the_commit(promoted):

@@ -25,7 +25,7 @@ from aiperf.report.explain import explain_case
 from aiperf.report.html.book_page import render_book
 from aiperf.report.html.page import render_html
 from aiperf.report.summary import discovery_line
-from aiperf.report.views.book_table import book_view, missing_page
+from aiperf.report.views.book_table import book_view, missing_page, reason_text
 from aiperf.report.views.listings import suite_rows, suites_view
 from aiperf.report.views.run_rows import build_rows
 from aiperf.report.views.run_table import run_json, run_page
@@ -60,6 +60,7 @@ ANSWERED = answer_rows(ROWS, [tiled("ch07/tiled", "ch07/vector")], [FOUND])
 TEXT = """\
 Chapter 7
  ch07/vector  impossible as printed
+     slow, against fast
      claimed 3.5× (illustrative); measured 2.50× (2.40 … 2.60) improved on H200 in tiled[n=2]
      scenario tiled
      By the book's own numbers: 128 B are 4 sectors, not 31.8.
@@ -68,6 +69,13 @@ Chapter 7
 
 def test_a_chapter_is_told_to_the_character() -> None:
     assert text_of(book_view([ANSWERED[1]]), width=100).startswith(TEXT)
+
+
+def test_a_reason_without_a_full_stop_gets_one_before_what_differs() -> None:
+    found = replace(ANSWERED[1], why="weaker in n=4", differs=("a smaller model",))
+    assert reason_text(found) == "weaker in n=4. Differs: a smaller model."
+    assert reason_text(replace(found, why="")) == "Differs: a smaller model."
+    assert reason_text(replace(found, differs=())) == "weaker in n=4"
 
 
 def test_every_row_stands_under_its_chapter_and_is_counted_at_the_end() -> None:

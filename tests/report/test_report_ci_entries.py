@@ -91,7 +91,7 @@ def test_headlines_carry_the_figures_and_a_missed_expectation() -> None:
         "skipped: GPUDirect Storage is not active (nvidia-fs not loaded); "
         "aiperf show host-bounce-vs-gpudirect-storage says what it needs"
     )
-    assert "1.2 GiB free) and more; aiperf show has its stderr" in found["time-slicing-vs-mps"].summary
+    assert "1.2 GiB free) and more; aiperf show RUN CASE has its stderr" in found["time-slicing-vs-mps"].summary
 
 
 def test_a_case_that_failed_after_some_pairs_is_an_error_with_its_reason() -> None:

@@ -15,6 +15,7 @@ from printed import lines_of, markdown_of
 from aiperf.analysis.rows import comparison_row
 from aiperf.analysis.stopping import Stop, next_step
 from aiperf.analysis.verdict import BEYOND_PAIRS
+from aiperf.plan.precision import load_precision
 from aiperf.records import CaseRecord, Check, Incident, Side, Summary
 from aiperf.report.frame import case_line
 from aiperf.report.html.speedups import speedup_chart
@@ -22,7 +23,7 @@ from aiperf.report.layout.table import table_lines
 from aiperf.report.layout.terminal import show, terminal_width, use_colour
 from aiperf.report.layout.text import STYLES, plain, wrap
 from aiperf.report.reasons import result_sentences
-from aiperf.report.summary import count_outcomes, header_lines, summary_line
+from aiperf.report.summary import MOST_LOOKED_AT, count_outcomes, header_lines, summary_line
 from aiperf.report.views.run_rows import build_rows
 from aiperf.report.views.run_table import run_page, run_table
 from aiperf.units import format_duration
@@ -42,7 +43,7 @@ precision standard · δ 2 % · up to 40 pairs a case · budget 10 m 00 s
  host-bounce-vs-gpudirect-storage   skipped: GPUDirect Storage is not active (nvidia-fs not loaded);
      aiperf show host-bounce-vs-gpudirect-storage says what it needs
  time-slicing-vs-mps   failed: before, set-up: CUDA out of memory (asked 4.0 GiB, 1.2 GiB free) and
-     more; aiperf show has its stderr
+     more; aiperf show RUN CASE has its stderr
 
 2 improved · 1 equivalent · 1 inconclusive (needs about 55 pairs) · 1 skipped · 1 failed · 1 m 28 s
 results/x · aiperf report
@@ -347,6 +348,10 @@ def test_several_inconclusive_cases_name_the_most_pairs_needed() -> None:
     ]
     records = [measured(make_case(n), r) for n, r in zip("ab", results, strict=True)]
     assert "2 inconclusive (needs up to about 55 pairs)" in summary_line(records, seconds=1)
+    most = make_result(make_comparison(2.0, 1.96, interval=(0.9, 1.1), pairs_needed=550), "inconclusive")
+    said = summary_line([measured(make_case("a"), most)], seconds=1)
+    assert "1 inconclusive (needs about 550 pairs; use a quieter host or a larger threshold)" in said
+    assert load_precision("rigorous").looks[-1] == MOST_LOOKED_AT
     in_cases = sum(record.seconds for record in records)
     assert summary_line(records, seconds=in_cases + 9).endswith(f" · {format_duration(in_cases + 9)}")
     assert summary_line(records, seconds=in_cases + 300).endswith(f", {format_duration(in_cases)} of it in cases")

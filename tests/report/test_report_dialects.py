@@ -33,7 +33,7 @@ precision standard · δ 2 % · up to 40 pairs a case · budget 10 m 00 s
 | tip-that-may-help |  | time | 2.00 s | 1.96 s | 1.020× | 0.998 … 1.041 | – | −1.96 % | inconclusive |
 
 - host-bounce-vs-gpudirect-storage: skipped: GPUDirect Storage is not active (nvidia-fs not loaded); aiperf show host-bounce-vs-gpudirect-storage says what it needs
-- time-slicing-vs-mps: failed: before, set-up: CUDA out of memory (asked 4.0 GiB, 1.2 GiB free) and more; aiperf show has its stderr
+- time-slicing-vs-mps: failed: before, set-up: CUDA out of memory (asked 4.0 GiB, 1.2 GiB free) and more; aiperf show RUN CASE has its stderr
 
 **2 improved · 1 equivalent · 1 inconclusive (needs about 55 pairs) · 1 skipped · 1 failed · 1 m 28 s**
 """  # noqa: E501, W291

@@ -309,6 +309,7 @@ def test_a_skip_and_a_failure_are_told_with_their_reason() -> None:
     assert "To run it: aiperf show" in flat(skipped)
     assert "Failed: before, set-up: CUDA out of memory" in flat(failed)
     assert "stderr: Traceback ..." in flat(failed)
+    assert "has its stderr" not in flat(failed)
     assert "How it was measured" not in told(failed)
 
 

@@ -32,8 +32,8 @@ OPEN = GateRow(
     case="a-scenario-with-a-rather-long-name[direction=h2d,size=256MiB]",
     scenario="a", metric="time", unit="s",
     status="inconclusive",
-    sentence="time per iteration: likely worse: interval −4.0 … −0.5 % includes a loss of 2 % after 12 pairs; "
-    "about 30 would decide it",
+    sentence="time per iteration: likely worse: interval 0.960× … 0.995× includes 0.980×, a loss of 2 %, "
+    "after 12 pairs; about 30 would decide it",
     ratio=0.98, low=0.96, high=0.995, p=0.4, before=1.0, after=1.02, pairs_needed=30,
     **NUMBERS,
 )  # fmt: skip
@@ -48,21 +48,21 @@ OUTCOME = GateOutcome(
 TABLE = """\
 gate: base and head rebuilt and interleaved here · base origin/main (0123456789ab) · head HEAD (cd)
 
-   metric          base      head    ratio  98.4 % interval   change  allowed  status
+   metric          base      head   ratio  98.4 % interval   change  allowed  status
  parse[size=1MiB]
-   time         12.1 ms   12.7 ms   0.950×    0.941 … 0.959  +5.26 %      2 %  regressed
-   peak_memory    1 MiB  1.05 MiB  +5.04 %  +4.82 … +5.26 %  +5.04 %     10 %  passed
+   time         12.1 ms   12.7 ms  0.950×    0.941 … 0.959  +5.26 %      2 %  regressed
+   peak_memory    1 MiB  1.05 MiB  0.952×    0.950 … 0.954  +5.04 %     10 %  passed
  a-scenario-with-a-rather-long-name[direction=h2d,size=256MiB]
-   time          1.00 s    1.02 s   0.980×    0.960 … 0.995  +2.04 %      2 %  inconclusive
+   time          1.00 s    1.02 s  0.980×    0.960 … 0.995  +2.04 %      2 %  inconclusive
  new
-   time                                                                        no baseline
+   time                                                                       no baseline
 
  regressed: parse[size=1MiB]: head is slower than base: speedup 0.950×, interval 0.941× … 0.959×,
      all below 0.980× (12 pairs); confirmed
      to reproduce: aiperf gate parse.yaml --only size=1MiB --against 0123456789ab --seed 0
  inconclusive, passes: a-scenario-with-a-rather-long-name[direction=h2d,size=256MiB]: time per
-     iteration: likely worse: interval −4.0 … −0.5 % includes a loss of 2 % after 12 pairs; about 30
-     would decide it
+     iteration: likely worse: interval 0.960× … 0.995× includes 0.980×, a loss of 2 %, after 12
+     pairs; about 30 would decide it
  no baseline: new: new at head: base 0123 has no new.py
 
 gpu_memory is not measured in new
@@ -139,7 +139,7 @@ def test_what_a_worker_printed_cannot_move_the_cursor():
 def test_markdown_has_the_rows_and_ends_with_the_reason():
     text = markdown_of(gate_view(OUTCOME))
     wanted = (
-        r"| parse\[size=1MiB] | peak\_memory | 1 MiB | 1.05 MiB | +5.04 % | +4.82 … +5.26 % | +5.04 % "
+        r"| parse\[size=1MiB] | peak\_memory | 1 MiB | 1.05 MiB | 0.952× | 0.950 … 0.954 | +5.04 % "
         "| 10 % | 1 | passed |"
     )
     assert wanted in text.splitlines()

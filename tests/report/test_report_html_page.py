@@ -72,7 +72,8 @@ def test_every_outcome_stands_in_the_table_with_its_word_and_its_reason() -> Non
     failed = rows["time-slicing-vs-mps only case"]
     assert failed[9:] == [
         "failed",
-        "before, set-up: CUDA out of memory (asked 4.0 GiB, 1.2 GiB free) and more; aiperf show has its stderr",
+        "before, set-up: CUDA out of memory (asked 4.0 GiB, 1.2 GiB free) and more; "
+        "aiperf show RUN CASE has its stderr",
     ]
 
 

@@ -115,7 +115,7 @@ def test_an_interval_without_an_end_is_not_shown() -> None:
 def test_a_failed_case_says_why_on_its_line() -> None:
     assert case_line(sample_records()[5]) == (
         "time-slicing-vs-mps – failed: before, set-up: CUDA out of memory (asked 4.0 GiB, 1.2 GiB free) and more; "
-        "aiperf show has its stderr, 4 s"
+        "aiperf show RUN CASE has its stderr, 4 s"
     )
 
 

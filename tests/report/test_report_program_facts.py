@@ -51,7 +51,7 @@ def test_it_says_whether_the_programs_print_the_same() -> None:
         ("nothing", "before and after print nothing"),
         ("otherwise", "after and before print different output"),
         ("varies", "what before or after prints changes from run to run, so it was not compared"),
-        ("unseen", "before vs after: not compared"),
+        ("unseen", "before vs after: not compared, because another run of each takes too long or failed"),
     ):
         runs = "" if prints == "unseen" else " of untimed runs"
         assert printed_sentences(record_of(FACTS, {**FACTS, "prints": prints})) == [f"Output{runs}: {said}."]

@@ -19,7 +19,7 @@ from aiperf.report.views.run_table import run_csv, run_json, run_page
 BUSY = HostFinding("load", "unfit", "Work of others", "CPU 0-1 97 % busy", bias="other work takes CPU time in turns")
 GOVERNOR = HostFinding("governor", "warn", "Governor", "powersave", bias="clocks follow the load")
 UNDER_THE_TABLE = """\
-     more; aiperf show has its stderr
+     more; aiperf show RUN CASE has its stderr
 
  unfit, may affect pageable-vs-pinned-copy: Work of others: CPU 0-1 97 % busy; other work takes CPU
      time in turns

@@ -12,6 +12,34 @@ from aiperf.units import InvalidValue
 PARAMETERS = "size, direction, pinned, wait, n, share, label, shape, defines, limit"
 
 
+@pytest.mark.parametrize(
+    ("changed", "fault"),
+    [
+        ("axes: {direction: [h2d, sideways]}", 'axes.direction[2]: "sideways"'),
+        ("axes: {directions: [h2d, d2h]}", "axes.directions: "),
+        ("axis: {direction: [h2d, d2h]}", "axis: "),
+    ],
+)
+def test_where_an_axis_is_wrong_the_cases_that_are_named_by_it_are_not_faults_too(faults, good, changed, fault):
+    cited = "book: [{row: ch01/a, cases: [{direction: h2d}, {direction: d2h}]}]\n"
+    cited += "expect: [{case: {direction: d2h}, verdict: improved}]\n"
+    said = faults(good.replace("after: {pinned: true}", "after: {pinned: true}\n" + changed) + cited)
+    assert len(said) == 1
+    assert fault in said[0]
+
+
+def test_a_cited_case_that_a_copy_no_longer_has_names_the_way_out(faults, good):
+    cited = "book: [{row: ch01/a, cases: [{direction: h2d}, {direction: d2h}]}]\n"
+    (said,) = faults(good + "axes: {direction: [h2d]}\n" + cited)
+    assert said.endswith("If this is a copy of a shipped scenario, delete book:.")
+
+
+def test_a_misspelt_side_is_the_only_fault(faults, good):
+    text = good.replace("after: {pinned: true}", "aftr: {pinned: true}") + "expect: improved\n"
+    (said,) = faults(text + "book: [{row: ch01/a, side: after}]\n")
+    assert "Did you mean after?" in said
+
+
 def test_a_wrong_unit_is_said_in_one_line(faults, good):
     assert faults(good.replace("{pinned: false}", "\n  pinned: false\n  limit: 12Q")) == [
         'x.yaml:7:10: before.limit: "12Q" is not a size. Write a number with B, KiB, MiB or GiB, e.g. 256MiB.'

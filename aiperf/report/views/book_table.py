@@ -143,7 +143,8 @@ def reason_text(a: Answered) -> str:
     """Why it is answered so, how the cited pairs differ from the row's set-up, and of a claim that is not met what the
     scenario says of its sides."""
     explained = f"Why: {a.mechanism}" if a.mechanism else ""
-    return " ".join(filter(None, (a.why, stated_text("Differs", a.differs), explained)))
+    *said, last = [*filter(None, (a.why, stated_text("Differs", a.differs), explained))] or [""]
+    return " ".join([*(f"{part.rstrip('.')}." for part in said), last])
 
 
 def _chapter(name: str, answered: Sequence[Answered]) -> list[Block]:
@@ -169,8 +170,8 @@ def _table(answered: Sequence[Answered]) -> Table[Answered]:
 
 
 def _below(a: Answered) -> list[Line]:
-    """Claim, measurement, scenarios and reason."""
-    said = []
+    """What is compared, claim, measurement, scenarios and reason."""
+    said = [f"{a.row.before}, against {a.row.after}"]
     if a.best is not None or a.row.claim is not None:
         measured = f"; measured {best_text(a)}" if a.best is not None else ""
         said.append(f"claimed {row_claim_text(a.row)}{measured}")

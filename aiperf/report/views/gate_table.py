@@ -23,9 +23,9 @@ from aiperf.report.views.cells import (
     INTERVAL,
     SPEEDUP,
     change_text,
-    interval_text,
     interval_title,
-    speedup_text,
+    ratio_interval_text,
+    ratio_text,
 )
 from aiperf.units import format_duration, format_percent
 
@@ -47,8 +47,8 @@ def gate_columns(outcome: GateOutcome) -> list[TableColumn[GateRow]]:
         TableColumn("metric", "metric", _metric),
         replace(BEFORE, header=before, text=_measured(lambda row: shown(row.before, row.unit)), rank=4),
         replace(AFTER, header=after, text=_measured(lambda row: shown(row.after, row.unit)), rank=3),
-        replace(SPEEDUP, header="ratio", text=_measured(speedup_text)),
-        replace(INTERVAL, header=interval_title(outcome.rows), text=_measured(interval_text)),
+        replace(SPEEDUP, header="ratio", text=_measured(ratio_text)),
+        replace(INTERVAL, header=interval_title(outcome.rows), text=_measured(ratio_interval_text)),
         *([] if outcome.level == "ratio" else [replace(CHANGE, text=_measured(change_text), rank=5)]),
         TableColumn("threshold", "allowed", _allowed, right=True, rank=2),
         TableColumn("p", "p", lambda row: "" if row.p is None else f"{row.p:.2g}", right=True, dialect="markdown"),

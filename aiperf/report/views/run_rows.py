@@ -214,15 +214,19 @@ def run_verdict_text(row: RunRow) -> str:
     return row.verdict or (row.status if row.status != "measured" else DASH)
 
 
-def failure_sentence(failure: Failure) -> str:
-    """``before, set-up: CUDA out of memory; aiperf show has its stderr``; of a program with the last line of it."""
+def failure_sentence(failure: Failure, *, pointing: bool = True) -> str:
+    """``before, set-up: CUDA out of memory; aiperf show RUN CASE has its stderr``; of a program with its last line.
+
+    ``pointing``: whether the command that shows more is named, which that command itself leaves out.
+    """
     place = ", ".join(p for p in (failure.side, failure.phase) if p)
     rank = f" (rank {failure.rank})" if failure.rank is not None else ""
     tails = (("its stderr", failure.stderr_tail), ("what it printed", failure.stdout_tail))
     kept = " and ".join(name for name, tail in tails if tail)
     lines = failure.stderr_tail.splitlines() if failure.kind == "error" and failure.exit_status else []
     last = next((f": {cut_to(words, _LAST_WORDS)}" for line in reversed(lines) if (words := clean(line))), "")
-    return f"{place}{rank}: {clean(failure.message).rstrip('.')}{last}{f'; aiperf show has {kept}' if kept else ''}"
+    more = f"; aiperf show RUN CASE has {kept}" if kept and pointing else ""
+    return f"{place}{rank}: {clean(failure.message).rstrip('.')}{last}{more}"
 
 
 def _rows(record: CaseRecord) -> list[RunRow]:
