@@ -22,8 +22,11 @@ ALONE = $(shell grep -rl --include='test_*.py' mark.alone tests)
 # with the same file, and again if that dies too.
 JOBS := $(shell echo $$(($$(nproc) + 1)))
 
+# Files of which make test runs nothing beside them need not be collected, in each process: some import compilers.
+ELSEWHERE = $(shell grep -rlE --include='test_*.py' '^pytestmark = .*mark\.(long|alone)' tests)
+
 test: install
-	$(BIN)/python -m pytest -n $(JOBS) --max-worker-restart 0 --dist loadfile --no-loadscope-reorder -m "not long and not alone" --durations 12
+	$(BIN)/python -m pytest $(addprefix --ignore=,$(ELSEWHERE)) -n $(JOBS) --max-worker-restart 0 --dist loadfile --no-loadscope-reorder -m "not long and not alone" --durations 12
 	$(BIN)/python -m pytest -m "alone and not long" $(ALONE)
 
 # What takes more than a second or two each: whole runs and programs, gangs of ranks, simulations of statistics, the

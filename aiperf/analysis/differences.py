@@ -141,6 +141,8 @@ def _env(side: Side) -> dict[str, str]:
 
 
 def _compared(name: str, then: Any, now: Any, *, missing: tuple[bool, bool] = (False, False)) -> list[Difference]:
+    if missing[0] == missing[1] and then == now:  # most are, and need no look at their parts
+        return []
     if isinstance(then, Mapping) and isinstance(now, Mapping):
         return list(field_differences(then, now, prefix=name))
     if _is_list(then) and _is_list(now) and any(isinstance(x, Mapping) for x in (*then, *now)):

@@ -6,8 +6,8 @@ import math
 from dataclasses import replace
 
 import pytest
+import scipy
 from analysis_maker import make_case, make_pairs, result_of
-from scipy import stats
 
 from aiperf.analysis.across import hold_case, hold_runs, record_values, tau_of
 from aiperf.analysis.estimates import (
@@ -117,7 +117,7 @@ def test_imported_records_are_compared_by_value_over_their_replicates():
     held = hold_case(then, now)[0]
     assert (held.speedup, held.against, held.primary) == (None, "", True)
     assert held.value.word == "regressed"
-    half = stats.t.ppf(0.975, 18) * 0.01 * math.sqrt(2 / 10)
+    half = scipy.stats.t.ppf(0.975, 18) * 0.01 * math.sqrt(2 / 10)
     assert math.log(held.value.low) == pytest.approx(-math.log(1.1) - half)
 
 

@@ -2,8 +2,8 @@ import math
 
 import numpy as np
 import pytest
+import scipy
 from analysis_maker import SETTINGS, make_case, make_pairs
-from scipy import stats
 
 from aiperf.analysis.calibration import (
     SessionEstimate,
@@ -28,7 +28,7 @@ def drawn(count, *, tau=0.0, se=0.004, df=8, wrong=1.0, mu=0.0, seed=0):
     for _ in range(count):
         stated = se * math.sqrt(rng.chisquare(df) / df)
         estimate = mu + tau * rng.normal() + wrong * se * rng.normal()
-        half = stats.t.ppf(1 - 0.0079, df) * stated
+        half = scipy.stats.t.ppf(1 - 0.0079, df) * stated
         low, high, bound = estimate - half, estimate + half, math.log(1.02)
         word = "regressed" if high < -bound else "improved" if low > bound else "inconclusive"
         found.append(SessionEstimate(estimate, stated, df, low, high, word))
@@ -46,7 +46,7 @@ def test_twenty_clean_sessions_prove_only_fourteen_percent():
 
 
 def test_bounds_are_those_of_clopper_and_pearson():
-    exact = stats.binomtest(7, 30, alternative="two-sided").proportion_ci(confidence_level=0.90, method="exact")
+    exact = scipy.stats.binomtest(7, 30, alternative="two-sided").proportion_ci(confidence_level=0.90, method="exact")
     found = rate(7, 30)
     assert (found.low, found.high, found.share) == pytest.approx((exact.low, exact.high, 7 / 30))
     assert (rate(0, 5).low, rate(5, 5).high) == (0.0, 1.0)
@@ -78,7 +78,7 @@ def test_honest_intervals_need_no_scale_and_too_narrow_ones_get_theirs():
 
 def test_the_lower_bound_is_the_chi_square_one():
     found = interval_scale(drawn(30, df=10))
-    assert found.lower == pytest.approx(30 * found.c2 / stats.chi2.ppf(0.95, 30))
+    assert found.lower == pytest.approx(30 * found.c2 / scipy.stats.chi2.ppf(0.95, 30))
 
 
 def test_noise_between_sessions_is_what_the_sessions_do_not_explain():
@@ -88,7 +88,7 @@ def test_noise_between_sessions_is_what_the_sessions_do_not_explain():
     variance = np.var([s.estimate for s in few], ddof=1)
     within = np.mean([s.se**2 for s in few])
     assert noise.tau == pytest.approx(math.sqrt(variance - within))
-    assert noise.tau_upper == pytest.approx(math.sqrt(11 * variance / stats.chi2.ppf(0.10, 11) - within))
+    assert noise.tau_upper == pytest.approx(math.sqrt(11 * variance / scipy.stats.chi2.ppf(0.10, 11) - within))
     with pytest.raises(ValueError, match="at least 2"):
         session_noise(few[:1])
 

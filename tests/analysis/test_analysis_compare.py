@@ -2,10 +2,10 @@ import math
 import random
 
 import pytest
+import scipy
 from analysis_maker import ALPHA, SETTINGS, make_case, make_pair, make_pairs, make_run, swap_sides
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
 from aiperf.analysis.compare import compare
 from aiperf.analysis.pairs import ComparisonError
@@ -27,11 +27,13 @@ def test_ratio_and_interval_are_those_of_the_log_ratios():
     mu = sum(D[:6]) / 6
     pi = sum(x * s for x, s in zip(D, o, strict=False)) / 6
     sd = math.sqrt(sum((x - mu - pi * s) ** 2 for x, s in zip(D, o, strict=False)) / 4)
-    half = stats.t.ppf(1 - ALPHA / 2, 4) * sd / math.sqrt(6)
+    half = scipy.stats.t.ppf(1 - ALPHA / 2, 4) * sd / math.sqrt(6)
     assert c.ratio == pytest.approx(math.exp(mu))
     assert (c.low, c.high) == pytest.approx((math.exp(mu - half), math.exp(mu + half)))
     assert (c.sd, c.position) == pytest.approx((sd, pi))
-    assert c.mde == pytest.approx(math.exp((stats.t.ppf(1 - ALPHA / 2, 4) + stats.t.ppf(0.8, 4)) * sd / 6**0.5) - 1)
+    assert c.mde == pytest.approx(
+        math.exp((scipy.stats.t.ppf(1 - ALPHA / 2, 4) + scipy.stats.t.ppf(0.8, 4)) * sd / 6**0.5) - 1
+    )
     assert c.log_ratios == pytest.approx(D[:6])
     assert (c.pairs, c.alpha, c.unit, c.better, c.metric) == (6, ALPHA, "s", "lower", "time")
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy
 from analysis_maker import ALPHA, NOISE, result_of
-from scipy import stats
 
 from aiperf.analysis.estimates import (
     LogEstimate,
@@ -78,7 +78,7 @@ def test_a_change_is_the_welch_interval_of_two_samples():
     now, base = rng.normal(0.05, 0.01, 9), rng.normal(0.0, 0.03, 15)
     estimates = [LogEstimate(x.mean(), x.std(ddof=1) / math.sqrt(len(x)), len(x) - 1) for x in (now, base)]
     found = change(*estimates, alpha=0.05, delta=0.02)
-    welch = stats.ttest_ind(now, base, equal_var=False)
+    welch = scipy.stats.ttest_ind(now, base, equal_var=False)
     ends = welch.confidence_interval(0.95)
     assert (math.log(found.low), math.log(found.high)) == pytest.approx((ends.low, ends.high))
     assert math.log(found.ratio) == pytest.approx(now.mean() - base.mean())
@@ -109,7 +109,7 @@ def test_an_expectation_is_a_prediction_interval_of_one_more_session():
     logs = [0.01, -0.02, 0.005, 0.0, -0.01, 0.015]
     found = expectation(LogEstimate(0.02, 0.001, 9), logs, alpha=0.1, delta=0.02)
     mean, sd = np.mean(logs), np.std(logs, ddof=1)
-    half = stats.t.ppf(0.95, 5) * sd * math.sqrt(1 + 1 / 6)
+    half = scipy.stats.t.ppf(0.95, 5) * sd * math.sqrt(1 + 1 / 6)
     assert (math.log(found.low), math.log(found.high)) == pytest.approx((0.02 - mean - half, 0.02 - mean + half))
 
 
@@ -143,7 +143,7 @@ def test_holm_keeps_the_error_of_a_family_at_that_of_one_test():
 def test_the_p_of_a_regression_is_a_half_where_the_loss_is_what_the_threshold_allows():
     edge = -math.log1p(0.02)
     assert regression_p(LogEstimate(edge, 0.01, 9), delta=0.02) == pytest.approx(0.5)
-    assert regression_p(LogEstimate(edge - 0.03, 0.01, 9), delta=0.02) == pytest.approx(stats.t.cdf(-3, 9))
+    assert regression_p(LogEstimate(edge - 0.03, 0.01, 9), delta=0.02) == pytest.approx(scipy.stats.t.cdf(-3, 9))
     assert regression_p(LogEstimate(0.0, 0.01, 9), delta=0.02) > 0.9
     assert regression_p(LogEstimate(-0.5, 0.0, 9), delta=0.02) == 0.0
     assert regression_p(LogEstimate(0.5, 0.0, 9), delta=0.02) == 1.0

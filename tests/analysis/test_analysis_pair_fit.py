@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
+import scipy
 
 from aiperf.analysis.pair_fit import estimate, fit, mde, pairs_needed, residuals
 
@@ -14,7 +14,7 @@ def test_balanced_estimate_is_that_of_the_method_page():
     f = fit(d, O6, alpha=0.05)
     mu, pi = np.mean(d), np.mean(np.multiply(O6, d))
     s = math.sqrt(sum((x - mu - pi * o) ** 2 for x, o in zip(d, O6, strict=True)) / 4)
-    half = stats.t.ppf(0.975, 4) * s / math.sqrt(6)
+    half = scipy.stats.t.ppf(0.975, 4) * s / math.sqrt(6)
     assert (f.mu, f.position, f.sd, f.se, f.df) == pytest.approx((mu, pi, s, s / math.sqrt(6), 4))
     assert (f.low, f.high) == pytest.approx((mu - half, mu + half))
     assert (f.position_low, f.position_high) == pytest.approx((pi - half, pi + half))
@@ -22,7 +22,7 @@ def test_balanced_estimate_is_that_of_the_method_page():
 
 def test_unbalanced_orders_give_ordinary_least_squares():
     d, o = [0.05, 0.01, 0.03, 0.06, 0.045], [1, -1, 1, 1, 1]
-    line = stats.linregress(o, d)
+    line = scipy.stats.linregress(o, d)
     f = fit(d, o, alpha=0.05)
     assert (f.mu, f.position, f.se) == pytest.approx((line.intercept, line.slope, line.intercept_stderr))
     assert f.df == 3
@@ -38,7 +38,7 @@ def test_a_pure_position_effect_is_told_from_the_effect():
 def test_one_order_only_falls_back_to_the_paired_t():
     d = [0.05, 0.01, 0.03, 0.06]
     f = fit(d, [1] * 4, alpha=0.05)
-    low, high = stats.t.interval(0.95, 3, np.mean(d), stats.sem(d))
+    low, high = scipy.stats.t.interval(0.95, 3, np.mean(d), scipy.stats.sem(d))
     assert (f.low, f.high, f.df) == pytest.approx((low, high, 3))
     assert (f.position, f.position_low, f.position_high) == (0, -math.inf, math.inf)
 
@@ -91,7 +91,7 @@ def test_pairs_needed_solves_its_own_formula_with_an_even_number():
     need = pairs_needed(f, threshold=0.02, width=0.01, alpha=0.0158, pairs=6)
 
     def wanted(p):
-        return ((stats.t.ppf(1 - 0.0079, p - 2) + stats.t.ppf(0.8, p - 2)) * 0.03 / 0.02) ** 2
+        return ((scipy.stats.t.ppf(1 - 0.0079, p - 2) + scipy.stats.t.ppf(0.8, p - 2)) * 0.03 / 0.02) ** 2
 
     assert need % 2 == 0
     assert wanted(need) <= need
@@ -117,7 +117,7 @@ def test_the_t_interval_covers_as_often_as_it_says(pairs, alpha):
     o = np.tile([1, -1], pairs // 2)
     d = 0.01 + 0.005 * o + 0.02 * rng.normal(size=(40_000, pairs))
     mu, _, _, se, df = estimate(d, o)
-    covered = np.mean(abs(mu - 0.01) <= stats.t.ppf(1 - alpha / 2, df) * se)
+    covered = np.mean(abs(mu - 0.01) <= scipy.stats.t.ppf(1 - alpha / 2, df) * se)
     assert covered == pytest.approx(1 - alpha, abs=4 * math.sqrt(alpha / 40_000))
 
 

@@ -3,8 +3,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from scipy.signal import lfilter
-from scipy.stats import norm
+import scipy
 
 from aiperf.analysis.percentiles import (
     correlation_length,
@@ -20,7 +19,7 @@ P50, P90, P99, P999 = (Fraction(n, 1000) for n in (500, 900, 990, 999))
 def drawn(rng, count, *, rho):
     """Log-normal latencies, the logarithms an AR(1) process."""
     noise = rng.standard_normal(count + 100)
-    return np.exp(lfilter([math.sqrt(1 - rho**2)], [1, -rho], noise)[100:])
+    return np.exp(scipy.signal.lfilter([math.sqrt(1 - rho**2)], [1, -rho], noise)[100:])
 
 
 def test_the_fewest_units_are_those_of_mlperfs_early_stopping():
@@ -37,7 +36,7 @@ def test_the_fewest_units_are_those_of_mlperfs_early_stopping():
     ],
 )
 def test_bounds_hold_the_true_percentile_whether_latencies_are_correlated_or_not(share, units, rho):
-    rng, truth, held = np.random.default_rng(units), math.exp(norm.ppf(float(share))), 0
+    rng, truth, held = np.random.default_rng(units), math.exp(scipy.stats.norm.ppf(float(share))), 0
     for _ in range(300):
         launch = drawn(rng, units, rho=rho)
         low, high = percentile_bounds(launch, share, length=correlation_length([launch], share))

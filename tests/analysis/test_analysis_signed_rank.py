@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
+import scipy
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 from aiperf.analysis.signed_rank import hodges_lehmann, signed_rank_interval
 
@@ -34,7 +34,7 @@ def test_the_interval_holds_exactly_what_the_exact_test_does_not_reject():
     d = np.random.default_rng(5).normal(0.01, 0.02, size=10)
     low, high = signed_rank_interval(list(d), alpha=0.0158)
     for centre, inside in ((low - 1e-6, False), (low + 1e-6, True), (high - 1e-6, True), (high + 1e-6, False)):
-        p = stats.wilcoxon(d - centre, method="exact").pvalue
+        p = scipy.stats.wilcoxon(d - centre, method="exact").pvalue
         assert (p > 0.0158) == inside
 
 

@@ -5,8 +5,8 @@ import statistics
 
 import numpy as np
 import pytest
+import scipy
 from analysis_maker import LOOKS, make_case, seeded, sit
-from scipy import stats
 
 from aiperf.analysis.distributions import t_quantile
 from aiperf.analysis.pair_fit import estimate
@@ -149,7 +149,7 @@ def test_pooling_iterations_of_processes_fails_where_launch_pairs_hold():
     rng = np.random.default_rng(2)
     launches = 0.008 * rng.normal(size=(2, 600, 10, 1))
     times = launches + 0.01 * rng.normal(size=(2, 600, 10, 30))
-    pooled = stats.ttest_ind(times[0].reshape(600, 300), times[1].reshape(600, 300), axis=1).pvalue
+    pooled = scipy.stats.ttest_ind(times[0].reshape(600, 300), times[1].reshape(600, 300), axis=1).pvalue
     assert np.mean(pooled < 0.05) > 0.35, "the known error: iterations are not replicates"
     o = np.tile([1, -1], 5)
     mu, _, _, se, df = estimate(times[0].mean(axis=-1) - times[1].mean(axis=-1), o)

@@ -7,6 +7,7 @@ import pytest
 from api_made import FUNCTIONS, PRECISION
 from nbclient import NotebookClient
 
+pytestmark = pytest.mark.long
 COMPARE = """\
 import mine
 from aiperf import compare
@@ -24,7 +25,6 @@ except ValueError as error:
 """
 
 
-@pytest.mark.long
 def test_a_notebook_shows_the_table_and_says_why_a_cell_cannot_be_compared(tmp_path, monkeypatch):
     monkeypatch.setenv("AIPERF_STATE", str(tmp_path / "state"))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))

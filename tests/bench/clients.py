@@ -24,7 +24,7 @@ from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
 
-from scipy.stats import t as student
+import scipy
 
 from aiperf.workloads.serve.client import Endpoint, Request, send
 from aiperf.workloads.serve.foreign_client import ForeignClient
@@ -111,7 +111,7 @@ def _ratio(
     """One's time over the other's (of that name, or of ``other``), or over the known one."""
     base = [line[to][other or name] if to else TRUTH[name.partition(" ")[0]] for line in lines]
     logs = [math.log(line[who][name] / truth) for line, truth in zip(lines, base, strict=True)]
-    middle, half = fmean(logs), student.ppf(0.975, len(logs) - 1) * stdev(logs) / math.sqrt(len(logs))
+    middle, half = fmean(logs), scipy.stats.t.ppf(0.975, len(logs) - 1) * stdev(logs) / math.sqrt(len(logs))
     low, ratio, high = (math.exp(each) for each in (middle - half, middle, middle + half))
     shown = f"{ratio:.3f} [{low:.3f}, {high:.3f}] of {seconds(median(base))}"
     return Figure(title, f"within {percent(_AGREE)}", shown, low >= 1 - _AGREE and high <= 1 + _AGREE)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from scipy.stats import beta
+import scipy
 
 from aiperf.records import CaseRecord
 from aiperf.store.read import StoredRun, find_runs, open_run
@@ -59,8 +59,8 @@ class Number:
 
 def share(count: int, of: int) -> Number:
     """``count`` of ``of`` with its interval."""
-    low = float(beta.ppf(0.025, count, of - count + 1)) if count else 0.0
-    high = float(beta.ppf(0.975, count + 1, of - count)) if count < of else 1.0
+    low = float(scipy.stats.beta.ppf(0.025, count, of - count + 1)) if count else 0.0
+    high = float(scipy.stats.beta.ppf(0.975, count + 1, of - count)) if count < of else 1.0
     return Number(f"{count} of {of}", count / of, low, high, of)
 
 

@@ -17,6 +17,7 @@ from aiperf.recipes.session import MeasurementSession
 from aiperf.records import Case, Check, Measure, Side
 from tests.recipes.recipes_made import make_settings
 
+pytestmark = pytest.mark.long
 PARAMS = {"op": "all_reduce", "size": 4096}
 SIDES = tuple(Side(name, workload="comm.collective", params=PARAMS, ranks=2, nodes=2) for name in ("before", "after"))
 CASE = Case("s", "s", "t", "w", SIDES, measure=Measure(clock="wall"), check=Check("tolerance", rtol=1e-5))
@@ -27,7 +28,6 @@ def variables(rank: int) -> dict[str, str]:
     return {"RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", **job}
 
 
-@pytest.mark.long
 @pytest.mark.usefixtures("ranks_meet")
 def test_a_pair_over_two_nodes_is_measured_and_checked_and_tells_its_nodes_apart(tmp_path):
     argv = [sys.executable, "-m", "aiperf", "run", "--launcher", "env", "--results", str(tmp_path)]

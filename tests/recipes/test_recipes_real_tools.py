@@ -23,6 +23,7 @@ from aiperf.recipes.profile_case import ProfileRequest, profile_case
 from aiperf.records import Case
 from aiperf.records.profiled import Profile
 
+pytestmark = pytest.mark.long
 SCENARIO = "strided-gather-vs-contiguous-copy"
 TOKEN = "hunter2-5f3a9c-planted"
 ITEMS = 1 << 22
@@ -56,7 +57,6 @@ def profiled(case: Case, status: ToolStatus, folder: Path, guardian: Guardian) -
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.long
 @pytest.mark.parametrize("tool", ["nsys", "torch"])
 @pytest.mark.usefixtures("stranger")
 def test_a_tool_reads_both_sides_of_a_shipped_scenario_and_keeps_no_secret(

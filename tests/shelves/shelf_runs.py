@@ -15,7 +15,7 @@ import psutil
 
 from aiperf.records import CaseRecord
 from aiperf.store.read import open_run
-from tests.cli.cli_user import Typed, User
+from tests.cli.cli_user import User
 
 ROOT = Path(__file__).parents[2]
 CPU = max(os.sched_getaffinity(0))
@@ -57,28 +57,20 @@ def shelf(name: str) -> tuple[Path, tuple[Any, ...]]:
     return folder, module.SHELF
 
 
-def run_scenarios(paths: list[Path], folder: Path, *, apart: bool) -> Ran:
-    """``aiperf run`` over the files, with the shortest settings that still warm up, alternate, audit and conclude.
-
-    ``apart``: in a process of its own, for sides that may turn against the one that measures them.
-    """
+def run_scenarios(paths: list[Path], folder: Path) -> Ran:
+    """``aiperf run`` over the files, with the shortest settings that still warm up, alternate, audit and conclude."""
     results, scratch = folder / "results", folder / "scratch"
     user = User(folder, env={"AIPERF_SCRATCH": str(scratch), "COLUMNS": "200"})
     user.write("short.yaml", PRECISION)
     scratch.mkdir()
     argv = ["run", *map(str, paths), "--precision", "short.yaml", "--no-peaks"]
     argv += ["--results", str(results), "--pin", str(CPU), "--quiet"]
-    if apart:
-        with user.start(*argv) as run:
-            output, errors = run.communicate(timeout=110)
-        done, pid = Typed(run.returncode, output, errors), run.pid
-    else:
-        done, pid = user.types(*argv), os.getpid()
+    done = user.types(*argv)
     cases, damaged = open_run(results=results).read_cases()
     assert damaged == ()
     records = {record.case.scenario: record for record in cases}
     left = [path.name for path in scratch.iterdir()]
-    return Ran(done.code, done.out, done.err, records, of_parent(pid), left)
+    return Ran(done.code, done.out, done.err, records, of_parent(os.getpid()), left)
 
 
 def of_parent(pid: int) -> list[str]:

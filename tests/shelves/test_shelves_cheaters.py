@@ -63,7 +63,7 @@ def test_the_sides_of_a_cheat_differ_and_those_of_programs_are_command_lines(tmp
 
 
 def run_of(names: set[str], folder: Path) -> Ran:
-    return run_scenarios([write(entry, folder, None) for entry in FAST if entry.name in names], folder, apart=True)
+    return run_scenarios([write(entry, folder, None) for entry in FAST if entry.name in names], folder)
 
 
 @pytest.fixture(scope="module")

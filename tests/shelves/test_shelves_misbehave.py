@@ -56,7 +56,7 @@ def _hanging(entry):
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     paths = [FOLDER / entry.scenario for entry in QUICK]
-    return run_scenarios(paths, tmp_path_factory.mktemp("misbehave"), apart=False)
+    return run_scenarios(paths, tmp_path_factory.mktemp("misbehave"))
 
 
 def test_every_scenario_file_is_on_the_shelf() -> None:

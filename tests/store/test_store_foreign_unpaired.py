@@ -6,8 +6,8 @@ import math
 from pathlib import Path
 
 import pytest
+import scipy
 from foreign_files import FOLDER, document, fault_of_changed, take_fixture
-from scipy import stats
 
 from aiperf.analysis.notes import note_sentences
 from aiperf.store.importers.keep import ImportOptions, import_files
@@ -19,7 +19,7 @@ def test_the_interval_is_welch_s_of_the_logs_and_above_1_is_better(tmp_path: Pat
     imported = take_fixture("hyperfine.json", tmp_path, against=Against("sleep 0.02", "sleep-0.01", "halved"))
     record = imported.records[-1]
     slow, fast = ([math.log(t) for t in r["times"]] for r in reversed(document("hyperfine.json")["results"]))
-    welch = stats.ttest_ind(slow, fast, equal_var=False)
+    welch = scipy.stats.ttest_ind(slow, fast, equal_var=False)
     low, high = (math.exp(end) for end in welch.confidence_interval(1 - record.alpha))
     ratio = math.exp(sum(slow) / 6 - sum(fast) / 6)
     assert f"before / after is {ratio:.4g} ({low:.4g} … {high:.4g}, 98.4 %)" in note_sentences(record)[0]

@@ -23,7 +23,8 @@ def parameters(function: ast.FunctionDef) -> dict[str, str]:
 
 
 def makes_namespace(function: ast.FunctionDef) -> bool:
-    return "SimpleNamespace(**locals()" in ast.unparse(function)
+    calls = (node for node in ast.walk(function) if isinstance(node, ast.Call) and node.keywords)
+    return any("SimpleNamespace(**locals()" in ast.unparse(c) for c in calls if any(not k.arg for k in c.keywords))
 
 
 def unknown_names(trees: list[ast.Module]) -> set[str]:

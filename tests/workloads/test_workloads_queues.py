@@ -13,6 +13,8 @@ import torch
 
 from aiperf.workloads.shared import queues
 
+pytestmark = pytest.mark.long
+
 
 class Graph:
     """A captured graph that counts its replays."""
@@ -30,7 +32,6 @@ class Side:
         """Nothing runs here."""
 
 
-@pytest.mark.long
 def test_what_a_captured_step_holds_lives_as_long_as_its_replay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     monkeypatch.setattr(torch.cuda, "Stream", Side)
