@@ -117,14 +117,23 @@ def test_a_request_has_missed_an_objective_once_its_time_is_over_whatever_it_sti
     assert missed(slow, {"ttft": 0.3}, 1.45)
 
 
-def test_the_engines_server_answers_the_same_with_its_delays_and_is_slower_by_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("delays", "requests"),
+    [
+        (["--decode-delay 3 --first-delay 6"], 3),
+        pytest.param(["--decode-delay 3", "--first-delay 6"], 6, marks=pytest.mark.long),
+    ],
+)
+def test_the_engines_server_answers_the_same_with_its_delays_and_is_slower_by_them(
+    tmp_path: Path, delays: list[str], requests: int
+) -> None:
     words = ["time", "year", "people", "way", "day", "man", "thing", "woman"]
-    arrivals = [Arrival(0.2 * number, " ".join(words[number:] * 40), 24) for number in range(6)]
+    arrivals = [Arrival(0.2 * number, " ".join(words[number:] * 40), 24) for number in range(requests)]
     at_once = [replace(arrival, at=0.0) for arrival in arrivals]
     found, servers = [], []
     with contextlib.ExitStack() as ends:
-        for delays in ("", "--decode-delay 3", "--first-delay 6"):
-            command = f"{sys.executable} {SERVER.with_name('engine_server.py')} --port {{port}} --preset tiny {delays}"
+        for given in ("", *delays):
+            command = f"{sys.executable} {SERVER.with_name('engine_server.py')} --port {{port}} --preset tiny {given}"
             servers.append(Server.start(command, port=0, log=tmp_path / f"log{len(servers)}"))
             ends.callback(servers[-1].end)
         for server in servers:
@@ -136,13 +145,13 @@ def test_the_engines_server_answers_the_same_with_its_delays_and_is_slower_by_th
             times = (min(latency(r, name) or 0.0 for r in sent.requests) for name in ("inter_token", "ttft"))
             found.append((*times, [request.pieces for request in sent.requests]))
             told = [(request.error, request.counted, len(request.times)) for request in sent.requests]
-            assert told == [("", 24, 24)] * 6
-    (gap, first, text), (slow_gap, _, same), (_, slow_first, again) = found
-    assert text == same == again
+            assert told == [("", 24, 24)] * requests
+    (gap, first, text), *others = found
+    assert [same for _, _, same in others] == [text] * len(delays)
     assert len({tuple(pieces) for pieces in text}) > 1, "answers depend on their prompts"
     # A step of decoding takes four times as long, a prompt's pass seven times; the rest is on its way.
-    assert slow_gap > 1.5 * gap
-    assert slow_first > 1.5 * first
+    assert others[0][0] > 1.5 * gap
+    assert others[-1][1] > 1.5 * first
 
 
 def test_a_server_that_says_nothing_is_probed_by_the_time_to_its_first_token(tmp_path: Path) -> None:
