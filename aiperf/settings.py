@@ -63,10 +63,15 @@ class Precision:
     """Audited iterations of each side in each of the first two pairs that count: two, because work that leaves the
     timed stream must show twice in a launch. Later pairs have one: two took 18 % of the time of pairs on an H200."""
     probes: int = 1
-    """Rounds of a pair after which single iterations of each side are timed, on new inputs and on known ones. Where a
-    side may owe its advantage to known inputs, the following pairs have eight times as many."""
+    """Rounds of a pair after which single iterations of each side are timed, on new inputs and on known ones, at most a
+    quarter of all. More than one: in every pair, not in the first six alone. Where a side may owe its advantage to
+    known inputs, the following pairs have eight times as many."""
     provisional: bool = False
     """True: verdicts of this precision say that they are provisional."""
+
+    def looks_within(self, max_pairs: int | None) -> tuple[int, ...]:
+        """The looks of a case that ends with ``max_pairs``; all of them with None."""
+        return tuple(dict.fromkeys(min(look, max_pairs) for look in self.looks)) if max_pairs else self.looks
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,8 @@ IN_MOST = 0.5
 """Of the loss, that all but a quarter of the pairs show; of three, all of them."""
 STANDARD_ERRORS = 4.0
 SUSPECTED = 0.25
-"""Of every bound on a loss that makes it a finding: from there on it is a reason to look more closely."""
+"""Of what a loss must come to, in its share and its standard errors, to be a finding: from there on it is a reason to
+look more closely."""
 LEAST_ERROR = 0.01
 FEW = 2.0
 """A spread from so many readings is taken as twice as large."""
@@ -81,16 +82,21 @@ class _Both:
         return math.exp(self.fresh) - math.exp(self.again)
 
 
-def suspected(pairs: Sequence[Pair], case: Case) -> bool:
-    """Whether a side loses so much of its advantage on new inputs that it may be a finding with more readings."""
-    return any(fresh_note(pairs, case, side.name, bound=SUSPECTED) for side in case.sides)
+def suspicion(pairs: Sequence[Pair], case: Case) -> Note | None:
+    """The first side that loses so much of its advantage on new inputs that it may be a finding with more readings, but
+    is none yet."""
+    for side in (side.name for side in case.sides):
+        note = fresh_note(pairs, case, side, bound=SUSPECTED)
+        if note is not None and fresh_note(pairs, case, side) is None:
+            return Note("suspected", note.values)
+    return None
 
 
 def fresh_note(pairs: Sequence[Pair], case: Case, side: str, *, bound: float = 1.0) -> Note | None:
     """The finding that ``side`` or the base loses at least half of its advantage over the other on inputs that it has
     not met before, be it in single iterations or in the rounds after an audit; None where neither does, or where too
     little was timed to say so. Of ranks only single iterations say something, and on GPUs they do not. ``bound``: share
-    of what a loss must come to."""
+    of what a loss must come to, in its share of the advantage and its standard errors."""
     gang = any(each.ranks > 1 for each in case.sides)
     base, used = case.sides[0].name, valid(pairs)
     if base == side or not used or case.is_command or (gang and case.needs.gpus):

@@ -260,7 +260,8 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
         "client for both sides"
     ),
     "one_after_another": lambda v: (
-        f"side by side, {v['side']} failed in {v['phase']} ({v['message']}), so the sides ran one after the other"
+        f"side by side, {v['side']} failed in {v['phase']} ({': '.join(filter(None, (v['message'], v.get('log'))))}); "
+        "aiperf then launched the sides one after the other"
     ),
     "metric_zero": _metric_zero,
     "latencies_zero": lambda v: f"{' and '.join(v['metrics'])} not compared: 0 in at least one launch",
@@ -359,6 +360,11 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
         if v["declared"] is not None
         else f"outputs of {v['side']} are off by more than the {v['usual']:.2g} that is usual for their type: they "
         "pass only the workload's own check, and the scenario gives no reason"
+    ),
+    "suspected": lambda v: (
+        f"iterations of {v['side']} took {format_time(v['fresh_s'])} on new inputs and "
+        f"{format_time(v['repeated_s'])} on known ones: it may owe a part of its advantage to repeated inputs, but too "
+        "few readings say so"
     ),
     "batches_only": lambda v: (
         f"{v['side']} is {v['batches']:.3g}x as fast as {v['against']} when many steps are timed together, but "

@@ -56,7 +56,7 @@ def next_step(
     ``results`` may be empty before the first look; ``pairs_done`` are pairs that count; times in seconds since the
     case began; ``mean_pair_seconds`` is the cost so far per pair, void ones included; ``width`` on the log scale;
     ``suspected``: a side may owe its advantage to known inputs, so that a verdict for either side is not the end while
-    there is a look left.
+    there are a look and time left.
     """
     primary = [r for r in results if r.primary]
     open_results = [r for r in primary if r.verdict.word == "inconclusive"]
@@ -115,11 +115,6 @@ def _affordable(looks: Sequence[int], *, pairs_done: int, left: float, mean_pair
     planned = pairs_done in looks
     more = int(max(0.0, left) / mean_pair_seconds) if mean_pair_seconds > 0 else 0
     return pairs_done + more - more % 2 if planned and more >= 2 else 0
-
-
-def capped(looks: Sequence[int], max_pairs: int | None) -> tuple[int, ...]:
-    """The looks of a case that ends with ``max_pairs``; all of them with None."""
-    return tuple(dict.fromkeys(min(look, max_pairs) for look in looks)) if max_pairs else tuple(looks)
 
 
 def next_look(looks: Sequence[int], *, pairs_done: int) -> int | None:

@@ -37,7 +37,10 @@ class NodeHistory:
 
 def verdicts_by_node(survey: SurveyRecord) -> dict[tuple[str, str], SurveyVerdict]:
     """What a survey says of each node, by its name and the metric."""
-    return {(survey.names[one.nodes[0]], one.metric): one for one in survey_verdicts(survey) if len(one.nodes) == 1}
+    single = (one for one in survey_verdicts(survey) if len(one.nodes) == 1)
+    # Of a node that was reached, a metric without readings says nothing of the node.
+    known = (one for one in single if one.word != "unreachable" or one.nodes[0] in survey.unreachable)
+    return {(survey.names[one.nodes[0]], one.metric): one for one in known}
 
 
 def node_histories(

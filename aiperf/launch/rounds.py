@@ -33,6 +33,7 @@ from aiperf.settings import Settings
 
 _FEW_INPUTS = range(2, 17)
 """Numbers of different inputs from which a workload may choose by a seed: two audits in a row then have other ones."""
+_ROUNDS_OF_PROBE = 4
 _FEWEST_ROUNDS = 4
 _FEWEST_LONG_ROUNDS = 2
 _LONG_TURN = 0.5
@@ -163,7 +164,9 @@ def play_rounds(
     audited = _by_round(audits, rounds, draw)
     scheduled = any(turn.rounds for turn in turns.values())
     single = not scheduled and short_enough(gangs, turns, fully=len(audits) > 1)
-    probes = dict(zip(draw.sample(range(rounds), min(rounds, len(fresh))), fresh, strict=False)) if single else {}
+    # Inputs are new after a probe as after an audit: most rounds must follow neither.
+    places = draw.sample(range(rounds), min(max(1, rounds // _ROUNDS_OF_PROBE), len(fresh)))
+    probes = dict(zip(places, fresh, strict=False)) if single else {}
     played, done = Played([], {side: [] for side in order}), dict.fromkeys(order, 0)
     steps = {side: turns[side].reentry + turns[side].iterations * (turns[side].samples + wall_too) for side in order}
     turn_of = turn_of or OneAtATime(gangs, order, SchedulingWatch({}))

@@ -249,8 +249,8 @@ def _first_schedules(case: Case, precision: Precision) -> float:
 
 def _looks(case: Case, precision: Precision) -> tuple[int, int]:
     """Pairs at the first and at the last look."""
-    looks = [n for n in precision.looks if case.measure.max_pairs is None or n <= case.measure.max_pairs]
-    return (looks[0], looks[-1]) if looks else (case.measure.max_pairs or precision.looks[0],) * 2
+    looks = precision.looks_within(case.measure.max_pairs)
+    return looks[0], looks[-1]
 
 
 def _schedule_seconds(side: Side) -> float:

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from aiperf.analysis.fresh import suspected
+from aiperf.analysis.fresh import suspicion
 from aiperf.analysis.limits import PeakRate, is_beyond
 from aiperf.analysis.pairs import lacks_primary_metric
 from aiperf.analysis.recompute import case_limits, comparisons, conclude, failed_check
-from aiperf.analysis.stopping import Continue, Stop, capped, next_look, next_step, out_of_reach
+from aiperf.analysis.stopping import Continue, Stop, next_look, next_step, out_of_reach
 from aiperf.errors import AiperfError, UserError, system_words
 from aiperf.launch.gang import LaunchFailed, LaunchSkipped
 from aiperf.launch.rank_replies import OFF_SCHEDULE
@@ -75,7 +75,9 @@ def resume_case(state: CaseProgress, record: CaseRecord, *, budget: float) -> No
     if following is None or here == state.valid:
         look(state, budget=budget)
     else:
-        state.target = following
+        seen = max((look for look in _looks(state) if look < state.valid), default=0)
+        at_look = [pair for pair in state.pairs if not pair.void][:seen]
+        state.target, state.suspected = following, suspicion(at_look, state.case) is not None
 
 
 def coming(state: CaseProgress) -> list[PairPlan]:
@@ -154,7 +156,8 @@ def _part(state: CaseProgress, failure: Failure) -> bool:
     if not ended or state.pairs or state.failures or measure.exclusive is not None or measure.isolation != "process":
         return False
     state.case = replace(state.case, measure=replace(measure, exclusive=True))
-    values = {"side": failure.side, "phase": failure.phase, "message": failure.message}
+    last = (failure.stderr_tail.rstrip().splitlines() or [""])[-1]
+    values = {"side": failure.side, "phase": failure.phase, "message": failure.message, "log": last}
     state.parted = Note("one_after_another", values)
     return True
 
@@ -206,7 +209,7 @@ def look(state: CaseProgress, *, budget: float) -> None:
     state.looked = state.valid
     if state.done:
         return
-    state.suspected = suspected(state.pairs, state.case)
+    state.suspected = suspicion(state.pairs, state.case) is not None
     step = next_step(
         state.results,
         suspected=state.suspected,
@@ -237,7 +240,7 @@ def _futile(state: CaseProgress, budget: float) -> Stop | None:
 
 
 def _looks(state: CaseProgress) -> tuple[int, ...]:
-    return capped(state.settings.precision.looks, state.case.measure.max_pairs)
+    return state.settings.precision.looks_within(state.case.measure.max_pairs)
 
 
 def refresh(state: CaseProgress) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from aiperf.analysis.drift import drift_note, drifts
-from aiperf.analysis.fresh import batch_notes
+from aiperf.analysis.fresh import batch_notes, suspicion
 from aiperf.analysis.invariants import invariant_notes
 from aiperf.analysis.latencies import latency_notes
 from aiperf.analysis.limits import PeakRate
@@ -130,7 +130,11 @@ def _notes(state: CaseProgress) -> tuple[Note, ...]:
     outside = (*outside, *first_notes(state.pairs, state.case), *elsewhere_notes(state.pairs, state.case))
     outside = (*outside, *batch_notes(state.pairs, state.case, state.results))
     built = (*built, *outside, *tolerance_notes(state.pairs, state.case), *unverified_notes(state.pairs, state.case))
-    return tuple(note for note in (state.ending, state.parted, *moved, *built) if note is not None)
+    return tuple(
+        note
+        for note in (state.ending, state.parted, suspicion(state.pairs, state.case), *moved, *built)
+        if note is not None
+    )
 
 
 def same_sides_note(case: Case) -> Note | None:

@@ -138,7 +138,7 @@ class CaseRunner:
         primary = next((r for r in state.results if r.primary), None)
         interval = (primary.comparison.low, primary.comparison.high) if primary else None
         left = state.seconds / max(1, len(state.pairs)) * max(0, state.target - state.valid)
-        most = state.case.measure.max_pairs or state.settings.precision.looks[-1]
+        most = state.settings.precision.looks_within(state.case.measure.max_pairs)[-1]
         self._progress.pair_done(state.case, state.valid, most, interval, left)
 
         # Long programs: what was measured since the last look must outlive aiperf itself.

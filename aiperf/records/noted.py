@@ -20,7 +20,7 @@ NoteCode = Literal[
     "work_in_outputs", "time_outside", "first_elsewhere", "cpu_time_same", "inputs_undeclared", "inputs_fixed",
     "inputs_unnamed", "outputs_unpoisoned", "outputs_unmoved", "latencies_reported", "values_reported", "stragglers",
     "nothing_returned", "nothing_printed", "files_uncompared", "memory_forgotten", "memory_elsewhere", "tolerance_used",
-    "batches_only", "scheduled_apart", "doubted", "unverified", "source_figures", "text",
+    "batches_only", "suspected", "scheduled_apart", "doubted", "unverified", "source_figures", "text",
 ]  # fmt: skip
 """text: words of another tool's file, of its import, or of a record of before notes had codes."""
 

@@ -234,7 +234,8 @@ class Worker:
 def _failure(error: Exception) -> messages.FailureReply:
     traceback.print_exception(error)
     kind = _kind(error)
-    message = str(error) if kind == "ended" else f"{type(error).__name__}: {error}".strip()
+    said = str(error).strip() if kind == "ended" else ""
+    message = said or f"{type(error).__name__}: {error}".strip()
     return messages.FailureReply(kind=kind, message=message.splitlines()[0][:500] + _place(error))
 
 

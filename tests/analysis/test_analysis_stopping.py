@@ -5,8 +5,9 @@ from analysis_maker import LOOKS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiperf.analysis.stopping import Continue, Stop, capped, half_width, next_look, next_step
+from aiperf.analysis.stopping import Continue, Stop, half_width, next_look, next_step
 from aiperf.records import Comparison, Note, Result, Summary, Verdict
+from aiperf.settings import Precision
 
 
 def result(word="inconclusive", *, half=0.05, needed=30, primary=True):
@@ -20,8 +21,9 @@ def result(word="inconclusive", *, half=0.05, needed=30, primary=True):
 
 
 def step(*results, done=6, elapsed=60.0, budget=300.0, cost=10.0, looks=LOOKS, max_pairs=None, suspected=False):
+    within = Precision(looks=tuple(looks)).looks_within(max_pairs)
     return next_step(
-        results, looks=capped(looks, max_pairs), pairs_done=done, elapsed=elapsed, budget=budget,
+        results, looks=within, pairs_done=done, elapsed=elapsed, budget=budget,
         mean_pair_seconds=cost, width=0.01, suspected=suspected,
     )  # fmt: skip
 
@@ -66,8 +68,8 @@ def test_the_last_look_ends_the_case_and_max_pairs_brings_it_forward():
     assert step(result(needed=None), done=40) == Stop("max_pairs", Note("most_pairs", {"pairs": 40, "needed": None}))
     assert step(result(), done=10, max_pairs=12) == Continue(12)
     assert step(result(), done=12, max_pairs=12).rule == "max_pairs"
-    assert (capped((6, 10), 4), capped((6, 10), 8), capped((6, 10), 99)) == ((4,), (6, 8), (6, 10))
-    assert capped((6, 10), None) == (6, 10)
+    within = {most: Precision(looks=(6, 10)).looks_within(most) for most in (4, 8, 99, None)}
+    assert within == {4: (4,), 8: (6, 8), 99: (6, 10), None: (6, 10)}
     assert (next_look((6, 10), pairs_done=6), next_look((6, 10), pairs_done=10)) == (10, None)
 
 

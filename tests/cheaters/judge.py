@@ -34,6 +34,7 @@ TRUST_NOTES = frozenset({
     "stragglers", "uneven_runs", "first_run_slower", "unequal_gpu_work", "inputs_undeclared", "inputs_fixed",
     "outputs_unpoisoned", "latencies_reported", "doubted", "unverified", "prints_otherwise", "nothing_returned",
     "nothing_printed", "files_uncompared", "memory_forgotten", "memory_elsewhere", "tolerance_used", "batches_only",
+    "suspected",
     "scheduled_apart", "outputs_unmoved", "values_reported", "first_run_files", "inputs_unnamed", "inputs_unused",
 })  # fmt: skip
 """Codes of notes that do; every code of aiperf is in one of the two sets, which a test holds."""

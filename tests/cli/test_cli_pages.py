@@ -44,15 +44,16 @@ ONLY_PARSED = {
     "ab ./naive ./tiled --gpus 1 --clock gpu": _PROGRAMS,
     'ab "./train --old" "./train --new" --range step': _PROGRAMS,
     "run NAME --slurm -N 2": "needs Slurm; tests/slurm has one",
-    "run NAME --slurm -N 2 --time 20min": "needs Slurm; tests/slurm has one",
-    "run NAME --slurm-file cluster.yaml -N 64 --detach": "needs Slurm; tests/cli/test_cli_slurm.py stands in for it",
+    "run all-reduce-flat-vs-hierarchical": "skipped on one host; tests/slurm runs it on two nodes",
+    "run all-reduce-flat-vs-hierarchical --slurm -N 2 --time 20min": "needs Slurm; tests/slurm has one",
+    "survey --slurm -N 64 --time 30min --detach": "needs Slurm; tests/slurm has one",
+    "survey --collect JOB": "needs Slurm; tests/slurm has one",
     "survey --slurm -N 8 --time 20min": "needs Slurm; tests/slurm has one",
     "survey --groups 4 --slow 2=0.2": "a minute; tests/recipes/test_recipes_survey.py runs a smaller one",
-    "run NAME --kubernetes -N 2 --gpus-per-node 8 --image IMAGE --claim PVC --output job.yaml": (
+    "run NAME --kubernetes -N 2 --gpus-per-node 8 --image IMAGE --claim results --output job.yaml": (
         "writes into the folder; tests/cli/test_cli_kubernetes.py has it"
     ),
     "compare --hosts NAME": "needs results that are not provisional; tests/cli/test_cli_compare.py has some",
-    "run --collect JOB": "needs Slurm; tests/cli/test_cli_slurm.py stands in for it",
     "peaks": "minutes; tests/cli/test_cli_host.py measures one",
     "calibrate": "minutes; tests/cli/test_cli_host.py calibrates",
     "calibrate SCENARIO": "minutes; tests/cli/test_cli_host.py calibrates",
@@ -78,7 +79,7 @@ OF_NO_COMMAND = ("--install-completion", "--no-color COMMAND")
 """What stands behind ``aiperf`` without a command; tests/cli/test_cli_examples.py completes."""
 OF_OTHERS = {
     "--exclusive", "--no-requeue", "--strict", "--check", "--aiperf-precision", "--aiperf-threshold",
-    "--enable-metrics", "--enable-cache-report",
+    "--enable-metrics", "--enable-cache-report", "--node-rank",
 }  # fmt: skip
 """Options on the pages that belong to other programs, too."""
 

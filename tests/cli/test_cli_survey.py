@@ -96,6 +96,18 @@ def test_history_keeps_a_node_that_the_last_survey_lost_or_did_not_reach(user):
     assert round(before, 1) == 0.2
 
 
+def test_history_does_not_call_a_node_unreachable_that_lacks_the_readings_of_one_metric(user):
+    folder = user.folder / "results" / "surveys"
+    folder.mkdir(parents=True)
+    survey = json.loads(Path(stored(user)).read_text())
+    metric = survey["readings"][0]["metric"]
+    more = [{**each, "metric": "another"} for each in survey["readings"] if each["metric"] == metric]
+    survey["readings"] += [each for each in more if 1 not in each["nodes"]]
+    (folder / "2026-01-01.json").write_text(json.dumps(survey))
+    done = user.types("survey", "--history", "--json", "--results", str(folder.parent))
+    assert "unreachable" not in {row["since"] for row in json.loads(done.out)}
+
+
 def test_history_says_which_node_has_become_slower_since_the_earlier_surveys(user):
     folder = user.folder / "results" / "surveys"
     folder.mkdir(parents=True)

@@ -12,7 +12,9 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -67,10 +69,15 @@ def test_four_processes_of_a_launcher_on_two_nodes_measure_one_pair_with_two_ran
     command = [sys.executable, "-m", "aiperf", "run", str(tmp_path / "four.yaml"), "--launcher", "env"]
     command += ["--results", str(tmp_path / "results"), "--precision", "quick", "--no-peaks", "--host-check", "off"]
     launched = launch(tmp_path, command)
+    deadline = time.monotonic() + 270
     try:
-        said = [process.communicate(timeout=280) for process in launched]
+        said = [process.communicate(timeout=max(1.0, deadline - time.monotonic())) for process in launched]
     finally:
         for process in launched:
+            process.terminate()  # a launcher that is killed leaves its workers behind
+        for process in launched:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(20)
             process.kill()
     assert {process.returncode for process in launched} == {0}, said
     assert sum(out.count("scenario / case") for out, _ in said) == 1, "the first process alone prints"

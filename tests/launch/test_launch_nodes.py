@@ -16,6 +16,7 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
@@ -302,3 +303,11 @@ def test_a_job_that_does_without_a_node_names_it_and_turns_it_away_when_it_comes
         assert nodes.names == ("n1", "n3")
     for link in (*links, late):
         link.close()
+
+
+def test_nodes_that_did_not_come_have_names_of_their_own() -> None:
+    """Containers may all be called alike."""
+    place = SimpleNamespace(node="a", world=5, nodes=5, launcher="env")
+    nodes: Any = SimpleNamespace(place=place, _others=[SimpleNamespace(name="b", rank=1)], _wait_s=7.0)
+    unreached = {2: ("b", "cannot be reached"), 3: ("c", "cannot be reached"), 4: ("c", "cannot be reached")}
+    assert [name for name, _ in Nodes._absent(nodes, unreached)] == ["b#2", "c", "c#4"]

@@ -173,8 +173,8 @@ def test_sides_without_room_for_both_run_one_after_the_other_and_the_record_says
     assert (record.status, record.case.measure.exclusive, record.failures) == ("measured", True, ())
     assert record.results[0].verdict.word == "improved"
     assert [note_sentence(n) for n in record.notes if n.code == "one_after_another"] == [
-        f"side by side, after failed in {phase} (the server ended by itself with exit status 1), so the sides ran one "
-        "after the other"
+        f"side by side, after failed in {phase} (the server ended by itself with exit status 1: out of memory); aiperf "
+        "then launched the sides one after the other"
     ]
 
 
@@ -273,7 +273,8 @@ def test_the_first_two_pairs_that_count_have_all_audits_and_later_ones_one() -> 
 
 
 def test_pairs_of_a_suspected_side_go_on_to_the_next_look_with_all_audits_and_more_probes(monkeypatch) -> None:
-    monkeypatch.setattr(case_module, "suspected", lambda pairs, case: len(pairs) == 4)
+    note = Note("suspected", {"side": "after", "fresh_s": 2.0, "repeated_s": 1.0})
+    monkeypatch.setattr(case_module, "suspicion", lambda pairs, case: note if len(pairs) == 4 else None)
     state, bench = begin(), Bench([pair(ratio=ratio) for ratio in (1.5, 1.51, 1.49, 1.505, 1.495, 1.5)])
     sit(state, bench)
     assert (state.stop, state.valid) == ("verdict", 6)

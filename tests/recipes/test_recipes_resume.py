@@ -15,12 +15,13 @@ from aiperf.host import health
 from aiperf.host.health import HealthReading
 from aiperf.host.relevance import HostCheck
 from aiperf.plan.plan import Plan
+from aiperf.recipes import case as case_module
 from aiperf.recipes import case_runner, run_record
 from aiperf.recipes import run as recipe
 from aiperf.recipes.case import new_state, resume_case
 from aiperf.recipes.case_progress import Noise
 from aiperf.recipes.run import Opening, run_plan
-from aiperf.records import HostFinding, Invocation, Skip
+from aiperf.records import HostFinding, Invocation, Note, Skip
 from aiperf.store.read import find_runs, open_run, read_pairs
 from aiperf.store.resume import reopen
 from aiperf.store.same import same_results
@@ -120,6 +121,16 @@ def test_the_samples_of_a_continued_case_still_give_its_verdict(run) -> None:
     pairs = read_pairs(done.stored, record)
     assert len(pairs) == 4
     assert same_results(record.results, recompute(record, pairs, width=record.width, scale=record.scale))
+
+
+def test_a_case_that_was_suspected_at_its_last_look_still_is(monkeypatch) -> None:
+    note = Note("suspected", {"side": "after", "fresh_s": 2.0, "repeated_s": 1.0})
+    monkeypatch.setattr(case_module, "suspicion", lambda pairs, case: note if len(pairs) == 4 else None)
+    bench = Bench([pair(ratio=1.5)])
+    pairs = tuple(bench.measure(make_case("a"), i, ("before", "after")[:: 1 if i % 2 else -1], i) for i in range(5))
+    state = new_state(make_case("a"), make_settings(), host_id="h", noise=Noise(), seed=0)
+    resume_case(state, SimpleNamespace(pairs=pairs, failures=(), notes=(), seconds=5.0, started="then"), budget=1e6)
+    assert (state.target, state.suspected) == (6, True)
 
 
 def test_between_two_looks_it_goes_on_to_the_next_one() -> None:

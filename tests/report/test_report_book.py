@@ -336,7 +336,10 @@ def test_of_a_claim_that_is_not_met_every_format_says_what_the_scenario_says_of_
         cited, other = replace(tiled("ch07/tiled"), why=why), replace(tiled("ch07/tiled"), scenario="a", why="no")
         view = book_view(answered := answer_rows(ROWS[:1], [other, cited], [measured]))
         for text in (text_of(view), markdown_of(view), render_book(answered, host="h")):
-            assert (f"Why: {why}" in " ".join(text.split()), "Why: no" in text) == (not met, False)
+            assert (f"The scenario says: {why}" in " ".join(text.split()), "The scenario says: no" in text) == (
+                not met,
+                False,
+            )
         (told,) = json.loads(document_of(view.json()))
         assert told["mechanism"] == ("" if met else why)
 

@@ -137,7 +137,8 @@ class LocalSlurm:
 
     def stop(self) -> None:
         """End every daemon."""
-        for name in (*(f"slurmd-{node}" for node in self.nodes), "slurmctld", "munged"):
+        started = sorted(path.name.removesuffix(".own-pid") for path in self.folder.glob("slurmd-*.own-pid"))
+        for name in (*started, "slurmctld", "munged"):
             self._end(name, signal.SIGTERM)
 
     def _daemon(self, argv: list[str], name: str) -> None:

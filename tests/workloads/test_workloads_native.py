@@ -112,6 +112,27 @@ def test_arrays_lie_on_the_node_asked_for_while_both_sides_run_on_the_same_one(c
     assert np.array_equal(found["local"], found["remote"])
 
 
+def test_arrays_are_touched_first_by_a_cpu_of_their_node_and_a_failure_gives_the_cpus_back(two_nodes):
+    before = os.sched_getaffinity(0)
+    for where, cpu in (("local", two_nodes), ("remote", max(before))):
+        seen, _, restore = numa.made_on(where, lambda: os.sched_getaffinity(0))
+        restore()
+        assert seen == {cpu}
+    with pytest.raises(ZeroDivisionError):
+        numa.made_on("remote", lambda: 1 / 0)
+    assert os.sched_getaffinity(0) == before
+
+
+def test_a_side_whose_arrays_the_kernel_has_moved_fails(context, two_nodes, monkeypatch):
+    monkeypatch.setattr(native, "node_of", lambda address: 1)
+    made = native.program(context, **CHASE, numa="remote")
+    assert made.counters() is not None
+    monkeypatch.setattr(native, "node_of", lambda address: 0)
+    with pytest.raises(RuntimeError, match="lines was on NUMA node 1 and is on 0 now"):
+        made.counters()
+    made.close()
+
+
 def test_arrays_that_lie_elsewhere_skip_the_side(context, two_nodes, monkeypatch):
     before = os.sched_getaffinity(0)
     for node, there in ((0, "node 0"), (None, "an unknown node")):

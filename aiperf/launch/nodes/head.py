@@ -274,10 +274,14 @@ class Nodes:
         came, step = {node.rank for node in self._others}, self.place.world // self.place.nodes
         missing = [rank for rank in range(step, self.place.world, step) if rank not in came]
         names = names_in_step() if missing and self.place.launcher == "srun" else []
+        taken = {self.place.node, *(node.name for node in self._others)}
         for rank in missing:
             # srun starts processes in the order of the nodes.
             name = names[rank // step] if len(names) == self.place.nodes else f"rank {rank}"
-            yield unreached.get(rank, (name, f"did not join within {self._wait_s:g} s"))
+            name, why = unreached.get(rank, (name, f"did not join within {self._wait_s:g} s"))
+            name = f"{name}#{rank // step}" if name in taken else name
+            taken.add(name)
+            yield name, why
 
     def _read_unreached(self) -> dict[int, tuple[str, str]]:
         """What nodes say that see the folder but cannot reach this process; they are gone once it is read."""

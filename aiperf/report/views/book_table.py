@@ -142,7 +142,7 @@ def texts(a: Answered) -> tuple[str, str, str, str, str, str]:
 def reason_text(a: Answered) -> str:
     """Why it is answered so, how the cited pairs differ from the row's set-up, and of a claim that is not met what the
     scenario says of its sides."""
-    explained = f"Why: {a.mechanism}" if a.mechanism else ""
+    explained = f"The scenario says: {a.mechanism}" if a.mechanism else ""
     *said, last = [*filter(None, (a.why, stated_text("Differs", a.differs), explained))] or [""]
     return " ".join([*(f"{part.rstrip('.')}." for part in said), last])
 

@@ -91,7 +91,7 @@ def program(
     _check(asked)
     make = _maker(asked)
     made, placed, restore = _placed(asked, make)
-    library, counters, facts = _chosen(asked, make, made)
+    library, counters, facts = _chosen_or(restore, asked, make, made)
     return Workload(
         step=_call(library, entry, made, n=n, threads=threads),
         work=made.work,
@@ -99,7 +99,7 @@ def program(
         inputs=lambda: made.inputs,
         redraw=made.redraw,
         reference=made.reference,
-        counters=lambda: counters,
+        counters=lambda: _counted(counters, made, placed.get("memory_node")),
         done_outside="set-up runs candidates on the arrays of the step" if choose == "searched" else "",
         facts={
             "compiler": library.compiler,
@@ -115,7 +115,7 @@ def program(
 
 def _placed(
     asked: SimpleNamespace, make: Callable[[int], EntryCase]
-) -> tuple[EntryCase, dict[str, int], Callable[[], None] | None]:
+) -> tuple[EntryCase, dict[str, int], Callable[[], None]]:
     """The arrays of the step, drawn; where they were to lie and do; the way back to all CPUs."""
 
     def drawn() -> EntryCase:
@@ -124,7 +124,7 @@ def _placed(
         return made
 
     if asked.numa == "any":
-        return drawn(), {}, None
+        return drawn(), {}, lambda: None
     made, facts, restore = made_on(asked.numa, drawn)
     wanted = facts.pop("asked_memory_node")
     for name, array in made.inputs.items():
@@ -135,12 +135,33 @@ def _placed(
     return made, {**facts, "memory_node": wanted}, restore
 
 
+def _counted(counters: dict[str, float], made: EntryCase, node: int | None) -> dict[str, float]:
+    """The counters, once it is known that the inputs have stayed on the NUMA ``node``, where one was asked for."""
+    for name, array in made.inputs.items() if node is not None else ():
+        if (found := node_of(array.ctypes.data)) != node:
+            raise RuntimeError(
+                f"{name} was on NUMA node {node} and is on {found} now: the kernel moved it (kernel.numa_balancing)"
+            )
+    return counters
+
+
 def _call(library: Library, entry: str, made: EntryCase, *, n: int, threads: int) -> Callable[[], object]:
     """The entry of a built source, on the arrays of ``made``."""
     function = library.entry(entry)
     sources, targets = (_pointers(arrays) for arrays in (made.inputs, made.outputs))
     numbers = (ctypes.c_int64 * len(made.args))(*made.args)
     return lambda: function(sources, targets, n, threads, numbers)
+
+
+def _chosen_or(
+    restore: Callable[[], None], asked: SimpleNamespace, make: Callable[[int], EntryCase], made: EntryCase
+) -> tuple[Library, dict[str, float], dict[str, Any]]:
+    """As ``_chosen``; where there is none, the thread gets its CPUs back."""
+    try:
+        return _chosen(asked, make, made)
+    except BaseException:
+        restore()
+        raise
 
 
 def _chosen(

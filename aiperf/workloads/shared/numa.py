@@ -78,9 +78,11 @@ def made_on(where: str, make: Callable[[], _Made]) -> tuple[_Made, dict[str, int
     allowed, known = os.sched_getaffinity(0), usable_nodes()
     near = min(known, default=0)
     node, cpus = choose(where, near, known, distances(near))
-    os.sched_setaffinity(0, cpus)
     try:
+        os.sched_setaffinity(0, cpus)
         made = make()
-    finally:
         os.sched_setaffinity(0, known[near])
+    except BaseException:
+        os.sched_setaffinity(0, allowed)
+        raise
     return made, {"cpu_node": near, "asked_memory_node": node}, lambda: os.sched_setaffinity(0, allowed)
