@@ -92,7 +92,9 @@ class Run:
                 variables = (entry / "environ").read_bytes()
                 mine = str(self.folder).encode() in variables + (entry / "cmdline").read_bytes()
                 worker = b"aiperf.worker" in (entry / "cmdline").read_bytes()
-                on_node = f"SLURMD_NODENAME={node}\0".encode() in variables
+                # Two clusters of the tests have nodes of the same names.
+                own = f"SLURM_CONF={self._cluster.conf}\0".encode() in variables
+                on_node = own and f"SLURMD_NODENAME={node}\0".encode() in variables
                 if (on_node if node else worker and b"SLURM_JOB_ID" in variables) and (mine or node):
                     found.append(int(entry.name))
         return found

@@ -137,6 +137,7 @@ def test_a_survey_of_three_nodes_goes_on_without_the_one_that_crashes_and_with_t
         until(lambda: any("round 2 of" in path.read_text() for path in tmp_path.glob(".nodes/slurm-*.err")), 120)
         three_nodes.asks("scontrol", "update", "nodename=n2", "state=drain", "reason=test")
         three_nodes.kill_node("n3")
+        assert run.workers("n3"), "no process of n3 is known by its variables"
         for pid in run.workers("n3"):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
