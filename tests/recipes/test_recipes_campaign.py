@@ -13,6 +13,7 @@ from aiperf.analysis.notes import note_sentence, note_sentences
 from aiperf.errors import AiperfError, usage
 from aiperf.launch.gang import LaunchFailed, LaunchSkipped
 from aiperf.recipes import case as case_module
+from aiperf.recipes import case_progress
 from aiperf.recipes.case import advance, interrupt, look, new_state, reject_case, resume_case
 from aiperf.recipes.case_progress import CaseProgress, Noise, same_code_note, same_sides_note, skipped_record, to_record
 from aiperf.records import Case, Check, CheckResult, Failure, FailureKind, Incident, Latencies, Note, Pair, Side, Watch
@@ -280,6 +281,14 @@ def test_pairs_of_a_suspected_side_go_on_to_the_next_look_with_all_audits_and_mo
     assert (state.stop, state.valid) == ("verdict", 6)
     assert bench.audits == [None, None, 1, 1, None, None]
     assert bench.probes == [1, 1, 1, 1, 8, 8]
+
+
+def test_a_suspicion_that_is_left_at_the_end_is_a_note(monkeypatch) -> None:
+    note = Note("suspected", {"side": "after", "fresh_s": 2e-3, "repeated_s": 1e-3})
+    monkeypatch.setattr(case_progress, "suspicion", lambda pairs, case: note)
+    state = begin()
+    sit(state, Bench([pair(ratio=1.5)]))
+    assert "after took 2.00 ms on new inputs and 1.00 ms on known ones" in " ".join(note_sentences(to_record(state)))
 
 
 def test_a_host_that_voids_pair_after_pair_is_unfit() -> None:

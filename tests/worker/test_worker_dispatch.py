@@ -37,6 +37,7 @@ from aiperf.protocol.messages import (
 )
 from aiperf.worker import dispatch
 from aiperf.worker.dispatch import Worker
+from aiperf.workloads.contract import ProgramEnded
 
 
 def audited(folder, *, side="before", function="healthy", seeds=(1,), rank=0, **how):
@@ -250,3 +251,9 @@ def test_a_side_gets_the_gpu_of_its_rank_or_the_one_that_is_named(monkeypatch):
     worker = make_worker(1)
     assert [worker._device(kind) for kind in ("cpu", "cuda", "cuda:3")] == ["cpu", "cuda:1", "cuda:3"]
     assert chosen == ["cuda:1", "cuda:3"]
+
+
+@pytest.mark.parametrize(("said", "message"), [("the server ended\nlog", "the server ended"), ("", "ProgramEnded:")])
+def test_a_program_that_ended_is_told_in_its_own_words_or_by_the_name_of_the_error(said: str, message: str) -> None:
+    reply = dispatch._failure(ProgramEnded(said))
+    assert (reply.kind, reply.message) == ("ended", message)
