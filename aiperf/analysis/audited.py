@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Sequence
 
 from aiperf.analysis.metrics import DEFAULT_METRIC
-from aiperf.analysis.pairs import counted, per_iteration, reading, valid
+from aiperf.analysis.pairs import counted, per_iteration, reading, side_run, valid
 from aiperf.records import Case, Note, Pair
 
 FEWEST_PAIRS = 3
@@ -75,9 +75,20 @@ def _single_call(plain: float, known: Sequence[float]) -> float:
 def _times(pair: Pair, side: str, base: str, field: str) -> tuple[float, float, float] | None:
     """Seconds per iteration in a pair: the shortest audit and the median of plain ones of ``side``, and that of
     ``base``. What keeps a host busy lengthens some audits; reuse is missing in all of them."""
-    audits = [s for s in pair.samples if s.side == side and s.audit and getattr(s, field) is not None]
+    audits = _audits(pair, side, field)
     plain, against = (per_iteration(counted(pair, name, field), field) for name in (side, base))
     if not (audits and plain and against) or min(plain) <= 0:
         return None
     own, other = (float(statistics.median(seconds)) for seconds in (plain, against))
-    return min(per_iteration(audits, field)), own, other
+    return min(audits), own, other
+
+
+def _audits(pair: Pair, side: str, field: str) -> list[float]:
+    """Seconds per iteration of a side's audits, less what each waited for a CPU while others had it: who has just drawn
+    new inputs has used up its slice, and is made to wait more often than in timed steps."""
+    audits = [s for s in pair.samples if s.side == side and s.audit and getattr(s, field) is not None]
+    run = side_run(pair, side)
+    waited = run.audit_queued_s if run is not None and field == "wall_s" else ()
+    if len(waited) != len(audits):
+        waited = (0.0,) * len(audits)
+    return [max(0.0, getattr(s, field) - w) / s.iterations for s, w in zip(audits, waited, strict=True)]

@@ -328,6 +328,7 @@ class _Session:
             node_skew=node_skew(played.rank_times.get(name, ()), gang.node_names),
             witness=witness(played.turns.get(name, ())) | self.memory.of(name) | gpu_allocation(replies),
             **played.singles(name),
+            audit_queued_s=tuple(played.queued.get(name, ())),
             values=played.values.get(name, {}),
             facts={**facts[0], **commit_facts(self._sides[name])},
             usage=gang_usage([reply.usage for reply in replies]),

@@ -63,6 +63,8 @@ class Played:
     """Side -> by rank what it made of inputs far from the usual ones."""
     values: dict[str, dict[str, tuple[float, ...]]] = field(default_factory=dict, compare=False)
     """Side -> metric of its workload -> its value in each turn; of a gang, of its first rank."""
+    queued: dict[str, list[float]] = field(default_factory=dict, compare=False)
+    """Side -> seconds for which each of its audits waited for a CPU; empty for a gang."""
 
     def singles(self, side: str) -> dict[str, Any]:
         """The single iterations of a side, by the field of its record."""
@@ -189,7 +191,7 @@ def play_rounds(
                 with spent.on("audits"):
                     replies = _audit(gangs[side], side, audit, lead, settings)
                     after_audit(gangs[side], side, replies)
-                played.samples += _of_audit(replies, side, index, audit)
+                _keep_audit(played, replies, side, index, audit)
                 done[side] += lead + audit.iterations
     for side in order if probes and len(audits) > 1 else ():
         turn_of.begins(side)
@@ -302,11 +304,13 @@ def _by_round(audits: Sequence[Audit], rounds: int, draw: random.Random) -> dict
     return found
 
 
-def _of_audit(replies: Sequence[AuditReply], side: str, index: int, audit: Audit) -> list[Sample]:
-    return [
+def _keep_audit(played: Played, replies: Sequence[AuditReply], side: str, index: int, audit: Audit) -> None:
+    played.samples += [
         Sample(side, index, -1, audit.iterations, wall, device, audit=True, rank=rank)
         for wall, device, rank in _slowest(replies)
     ]
+    if len(replies) == 1 and replies[0].wall:
+        played.queued.setdefault(side, []).append(replies[0].queued_s)
 
 
 def _slowest(replies: Sequence[TurnReply | AuditReply]) -> Iterator[tuple[float, float | None, int | None]]:

@@ -148,6 +148,7 @@ class AuditReply(WorkerReply):
     wall: tuple[float, ...]
     device: tuple[float | None, ...]
     claims: AuditClaims | None = None
+    queued_s: float = 0.0  # of the wall time, ready to run but without a core
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -124,6 +124,9 @@ class SideRun:
     """CPU time of the iterations ``fresh_s``, the mean of the ranks of a gang on CPUs; empty otherwise."""
     again_cpu_s: tuple[float, ...] = ()
     """That of ``again_s``."""
+    audit_queued_s: tuple[float, ...] = ()
+    """Of the wall time of each audit, in their order, what its main thread waited for a CPU; empty of gangs, and in
+    records of before it was kept."""
     values: dict[str, tuple[float, ...]] = field(default_factory=dict)
     """Metric of its own -> its value in each run of a program, or in each turn of a workload; unit of the metric."""
     phases: dict[str, PhaseTime] = field(default_factory=dict)

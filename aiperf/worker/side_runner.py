@@ -23,7 +23,7 @@ from aiperf.worker.phase_times import PhaseTimes
 from aiperf.worker.ranges import Ranges
 from aiperf.worker.steady import Steadiness, WarmUpReading
 from aiperf.worker.unannounced import unannounced
-from aiperf.worker.usage import Usage, gpu_allocation, gpu_peak, moving, queued_so_far, used_so_far
+from aiperf.worker.usage import Usage, gpu_allocation, gpu_peak, moving, queued_so_far, used_so_far, with_queue_meter
 from aiperf.workloads.contract import Context, Workload, no_outputs
 
 _STRAY_FLOOR = 100e-6
@@ -206,9 +206,11 @@ class SideRunner:
     def audit(self, request: messages.AuditRequest) -> messages.AuditReply:
         """Audited iterations, timed like the others; no reading when the outputs cannot be audited."""
         taken: list[ClockReading] = []
+        queued: list[float] = []
 
         def timed(before: Callable[[], object], after: Callable[[], object]) -> float:
-            reading = self.clock.read(self.workload.step, request.iterations, (before, after), ready=self._ready)
+            around = with_queue_meter(before, after, queued)
+            reading = self.clock.read(self.workload.step, request.iterations, around, ready=self._ready)
             taken.append(reading)
             return reading.stray_s if reading.stray_s > _STRAY_FLOOR + _STRAY_SHARE * _seconds(reading) else 0.0
 
@@ -223,7 +225,10 @@ class SideRunner:
                 snapshot = self.auditor.run(request.seed, timed, want_reference=self.request.check.reference)
         claims = snapshot.claims if snapshot is not None else None
         return messages.AuditReply(
-            wall=tuple(r.wall_s for r in taken), device=tuple(r.device_s for r in taken), claims=claims
+            wall=tuple(r.wall_s for r in taken),
+            device=tuple(r.device_s for r in taken),
+            claims=claims,
+            queued_s=sum(queued),
         )
 
     def fresh(self, request: messages.FreshRequest) -> messages.FreshReply:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import resource
 import sys
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ _FIELDS = {
     "system_s": ("ru_stime", 1),
 }
 """Name -> field of getrusage(2), and what one of it is."""
+Call = Callable[[], object]
 _RESERVED_HIGH = 6
 """cudaMemPoolAttrReservedMemHigh."""
 
@@ -39,6 +41,22 @@ def queued_so_far() -> float:
     with suppress(OSError, ValueError, IndexError), open("/proc/self/schedstat", "rb") as file:
         return int(file.read().split()[1]) / 1e9
     return 0.0
+
+
+def with_queue_meter(before: Call, after: Call, into: list[float]) -> tuple[Call, Call]:
+    """The two, with what the main thread waits for a core from the end of ``before`` to the beginning of ``after``,
+    which is added to ``into``."""
+    began = [0.0]
+
+    def begin() -> None:
+        before()
+        began[0] = queued_so_far()
+
+    def end() -> None:
+        into.append(queued_so_far() - began[0])
+        after()
+
+    return begin, end
 
 
 class Usage:

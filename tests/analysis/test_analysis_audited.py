@@ -51,6 +51,21 @@ def test_the_base_side_is_judged_too():
     assert conclude(make_case(), pairs, **SETTINGS)[0].verdict.reason == "audit_time"
 
 
+def test_what_an_audit_waited_for_a_cpu_is_no_work_on_fresh_inputs():
+    pairs = pairs_of({"before": 2e-4, "after": 2e-4}, {"before": 2e-4, "after": 13.6e-3})
+
+    def waiting(seconds, *, more=()):
+        runs = tuple(replace(pairs[0].runs[1], audit_queued_s=(seconds, *more)) for _ in pairs)
+        return [replace(pair, runs=(pair.runs[0], run)) for pair, run in zip(pairs, runs, strict=True)]
+
+    assert reuse_note(waiting(13.3e-3), make_case(), "after") is None
+    assert reuse_note(waiting(1e-3), make_case(), "after").values["fresh_s"] == pytest.approx(12.6e-3)
+    assert reuse_note(waiting(13.3e-3, more=(0.0,)), make_case(), "after") is not None
+    on_gpu = pairs_of({"before": 2e-4, "after": 2e-4}, {"before": 2e-4, "after": 13.6e-3}, device=True)
+    on_gpu = [replace(p, runs=(p.runs[0], replace(p.runs[1], audit_queued_s=(13.3e-3,)))) for p in on_gpu]
+    assert reuse_note(on_gpu, make_case(clock="device"), "after") is not None
+
+
 @pytest.mark.parametrize(
     ("plain", "fresh"),
     [

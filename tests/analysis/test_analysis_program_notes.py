@@ -99,6 +99,26 @@ def test_a_first_run_of_one_side_only_needs_to_stand_out_less() -> None:
     assert noted(0.13, 0.10) == []
 
 
+@pytest.mark.parametrize(
+    ("times", "count"),
+    [([0.10, 0.11, 0.09, 0.10], 1), ([0.10, 0.14, 0.09, 0.10], 3)],
+    ids=["held against four runs", "others are as slow"],
+)
+def test_a_first_run_of_one_side_that_a_busy_host_may_have_slowed_is_not_named(times: list[float], count: int) -> None:
+    first = {"first_run": {"cpu_s": 0.16, "wall_s": 0.2, "from_disk": False}}
+    other = {"first_run": {"cpu_s": 0.10, "wall_s": 0.2, "from_disk": False}}
+    pairs = [
+        replace(pair, runs=(pair.runs[0], replace(pair.runs[1], facts=other)))
+        for pair in pairs_of(times, facts=first, count=count)
+    ]
+    assert [note.code for note in program_notes(pairs, CASE)] == []
+    steady = [
+        replace(pair, runs=(pair.runs[0], replace(pair.runs[1], facts=other)))
+        for pair in pairs_of(STEADY, facts=first, count=3)
+    ]
+    assert [note.code for note in program_notes(steady, CASE)] == ["first_run_slower"]
+
+
 def test_programs_that_write_more_than_they_print_are_told_unless_their_files_are_compared() -> None:
     writes = pairs_of(STEADY, facts={"written_elsewhere": 448})
     (note,) = program_notes(writes, CASE)

@@ -91,7 +91,7 @@ class Answers:
         wall = tuple((1.0 + i) * (1 + 2 * rank) for i in range(count))
         device = tuple(w / 2 for w in wall) if self._device else (None,) * count
         if isinstance(request, AuditRequest):
-            return AuditReply(wall=wall, device=device)
+            return AuditReply(wall=wall, device=device, queued_s=0.5)
         if isinstance(request, WideRequest):
             return WideReply()
         if isinstance(request, FreshRequest):
@@ -288,6 +288,12 @@ def test_ranks_time_as_many_single_iterations_as_fit_and_never_fewer_than_three(
         for ranks in (1, 2)
     }
     assert asked == {1: {3}, 2: {count}}
+
+
+def test_what_each_audit_waited_for_a_cpu_is_kept_where_one_process_is_audited() -> None:
+    alone, ranks = (play(ranks=ranks, audits=3)[0] for ranks in (1, 2))
+    assert alone.queued == {"before": [0.5] * 3, "after": [0.5] * 3}
+    assert ranks.queued == {}
 
 
 def test_a_ladder_gives_every_step_its_turns() -> None:

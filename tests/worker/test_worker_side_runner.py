@@ -154,6 +154,23 @@ def test_an_audit_is_timed_and_one_without_outputs_gives_no_reading_but_a_fault(
     assert broken.wide(WideRequest("before", 5, 0.02)).steps == 0
 
 
+def test_an_audit_says_how_long_it_waited_for_a_cpu_while_its_steps_were_timed(monkeypatch):
+    now = [5.0]
+    runner = make_runner()
+    runner.first(FIRST)
+    poison, step, snapshot = runner.auditor._poison, runner.workload.step, runner.auditor._snapshot
+
+    def waits(seconds, function, *given, **named):
+        now[0] += seconds
+        return function(*given, **named)
+
+    monkeypatch.setattr("aiperf.worker.usage.queued_so_far", lambda: now[0])
+    monkeypatch.setattr(runner.auditor, "_poison", lambda: waits(1.0, poison))
+    monkeypatch.setattr(runner.auditor, "_snapshot", lambda *given, **named: waits(1.0, snapshot, *given, **named))
+    runner.workload = replace(runner.workload, step=lambda: waits(0.125, step))
+    assert audit(runner, 5, 2).queued_s == 0.25
+
+
 def test_what_audits_take_of_a_gpu_is_not_the_sides(monkeypatch):
     held = [100]
     monkeypatch.setattr("aiperf.worker.side_runner.gpu_peak", lambda: held[0])
