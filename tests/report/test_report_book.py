@@ -183,6 +183,12 @@ def test_the_rules_name_every_answer() -> None:
     assert "the last one if it names none" in " ".join(text.split())
 
 
+def test_of_a_single_row_only_its_answer_is_explained() -> None:
+    text = text_of(book_view(ANSWERED[:1]))
+    assert [answer for answer in ANSWERS if f" {answer} " in text] == ["reproduced"]
+    assert "rows of" not in text
+
+
 def test_programs_get_every_row_with_numbers_in_full() -> None:
     (first, *_, last) = csv.DictReader(io.StringIO(document_of(book_view(ANSWERED).csv())))
     assert (first["row"], first["claim_high"], first["low"], first["answer"]) == (

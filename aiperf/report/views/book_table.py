@@ -79,7 +79,8 @@ def by_chapter(answered: Iterable[Answered]) -> list[tuple[str, list[Answered]]]
 def book_view(answered: Sequence[Answered], *, page: Page | None = None, summary: bool = False) -> Printed:
     """Every row under its chapter, the counts and what each answer means; or another ``page`` of these rows.
 
-    A ``summary`` leaves the rows out in a terminal and says how to see them.
+    A ``summary`` leaves the rows out in a terminal and says how to see them. Of a single row only its answer is
+    explained.
     """
     chapters = [_chapter(name, own) for name, own in by_chapter(answered)]
     rules: Page = [
@@ -87,6 +88,8 @@ def book_view(answered: Sequence[Answered], *, page: Page | None = None, summary
         [listing(("answer", "it means"), list(ANSWERS.items()))],
         [Sentences([LADDERS])],
     ]
+    if len(answered) == 1 and (meaning := ANSWERS.get(answered[0].answer)):
+        rules = [[listing(("answer", "it means"), [(answered[0].answer, meaning)])]]
     whole: Page = [[Sentences(["The book and this machine"], mark="## ", dialect="markdown")], *chapters, *rules]
     short: Page = [*rules, [Sentences([_ROWS], dialect="terminal")]]
     lines = [_line(a) for a in answered]
