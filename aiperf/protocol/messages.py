@@ -78,7 +78,7 @@ class SkipReply(WorkerReply):
 class FailureReply(WorkerReply):
     """The request failed; the worker goes on."""
 
-    kind: Literal["error", "oom_host", "oom_device", "protocol", "ended"] = "error"
+    kind: Literal["error", "oom_host", "oom_device", "protocol", "ended", "not_ready"] = "error"
     message: str
 
 

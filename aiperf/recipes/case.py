@@ -31,6 +31,8 @@ _FAILURES_AFTER_SUCCESS = 1
 
 _BEFORE_TURNS = ("set-up", "warm-up")
 """Phases of a launch in which nothing is measured yet."""
+_OF_ROOM = ("ended", "not_ready")
+"""Kinds of failures that a program may have for want of room beside the other side's."""
 
 _FULLY_AUDITED = 2
 """Pairs that count and have all the audits of the precision; of later launches of the same sides one shows enough."""
@@ -149,11 +151,17 @@ def _spent(state: CaseProgress, limit: float) -> bool:
 
 def _part(state: CaseProgress, failure: Failure) -> bool:
     """Have the sides run one after the other from now on, if a program of one has ended in the first launch, before any
-    turn: memory or a GPU may not suffice for both, and alone it shows whether that was the reason. Whether it is so;
-    not where the scenario says what it wants.
+    turn, or was not ready in time: memory or a GPU may not suffice for both, and alone it shows whether that was the
+    reason. Whether it is so; not where the scenario says what it wants.
     """
-    measure, ended = state.case.measure, failure.kind == "ended" and failure.phase in _BEFORE_TURNS
-    if not ended or state.pairs or state.failures or measure.exclusive is not None or measure.isolation != "process":
+    measure, lacks_room = state.case.measure, failure.kind in _OF_ROOM and failure.phase in _BEFORE_TURNS
+    if (
+        not lacks_room
+        or state.pairs
+        or state.failures
+        or measure.exclusive is not None
+        or measure.isolation != "process"
+    ):
         return False
     state.case = replace(state.case, measure=replace(measure, exclusive=True))
     last = (failure.stderr_tail.rstrip().splitlines() or [""])[-1]

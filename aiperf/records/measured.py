@@ -15,10 +15,10 @@ from aiperf.protocol.reported import Coverage, PhaseTime
 
 FailureKind = Literal[
     "crash", "signal", "hang", "oom_host", "oom_device", "dead_rank", "protocol", "error", "check", "store", "metric",
-    "ended",
+    "ended", "not_ready",
 ]  # fmt: skip
 """metric: a program ended well, and a number that was asked of it is missing or cannot be compared; ended: a server
-that a side had started ended by itself."""
+that a side had started ended by itself; not_ready: it ran, and did not become ready in time."""
 
 CheckKind = Literal[
     "outputs",

@@ -32,7 +32,7 @@ from aiperf.worker.plain import seed_libraries
 from aiperf.worker.ranges import Ranges
 from aiperf.worker.side_runner import SideRunner
 from aiperf.worker.usage import host_peak, pages_by_node
-from aiperf.workloads.contract import Context, ProgramEnded, SkipSide
+from aiperf.workloads.contract import Context, ProgramEnded, ProgramNotReady, SkipSide
 from aiperf.workloads.shared.bytecode import kept_compiled
 from aiperf.workloads.shared.imports import imports_of
 
@@ -234,7 +234,7 @@ class Worker:
 def _failure(error: Exception) -> messages.FailureReply:
     traceback.print_exception(error)
     kind = _kind(error)
-    said = str(error).strip() if kind == "ended" else ""
+    said = str(error).strip() if kind in ("ended", "not_ready") else ""
     message = said or f"{type(error).__name__}: {error}".strip()
     return messages.FailureReply(kind=kind, message=message.splitlines()[0][:500] + _place(error))
 
@@ -248,10 +248,10 @@ def _place(error: Exception) -> str:
     return ""
 
 
-def _kind(error: BaseException) -> Literal["error", "oom_host", "oom_device", "ended"]:
+def _kind(error: BaseException) -> Literal["error", "oom_host", "oom_device", "ended", "not_ready"]:
     """Which FailureKind an exception is, by type."""
-    if isinstance(error, ProgramEnded):
-        return "ended"
+    if isinstance(error, (ProgramEnded, ProgramNotReady)):
+        return "ended" if isinstance(error, ProgramEnded) else "not_ready"
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(error, torch.cuda.OutOfMemoryError):
         return "oom_device"

@@ -30,6 +30,11 @@ class ProgramEnded(RuntimeError):
     """A program that the side started and works with has ended by itself; the first line of the message says how."""
 
 
+class ProgramNotReady(RuntimeError):
+    """A program that the side started runs and did not become ready in time; the first line of the message names the
+    limit."""
+
+
 @dataclass(frozen=True)
 class Work:
     """What one step of the whole gang does; every rank returns the same."""

@@ -62,13 +62,19 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--surveys", type=int, default=20, help="survey: sessions of each kind")
     parser.add_argument("--first-survey", type=int, default=0, help="survey: seed of the first session of each kind")
     parser.add_argument("--groups", type=int, default=8, help="survey: groups of processes that stand for nodes")
-    parser.add_argument("--kinds", default="", help="gate, serving, survey: only these, e.g. plus5,noop; healthy,one")
+    parser.add_argument(
+        "--kinds",
+        default="",
+        help="gate, serving, survey, clients: only these, e.g. plus5,noop; healthy,one; late-token",
+    )
     options = parser.parse_args()
     if options.pairs < 3:
         parser.error("a verdict needs --pairs 3 or more")
     kinds = [kind for kind in options.kinds.split(",") if kind]
     if "serving" in options.parts and (unknown := [kind for kind in kinds if kind not in serving.KINDS]):
         parser.error(f"no kind {', '.join(unknown)}; there are {', '.join(serving.KINDS)}")
+    if "clients" in options.parts and (unknown := [kind for kind in kinds if kind not in clients.LOADS]):
+        parser.error(f"no kind {', '.join(unknown)}; there are {', '.join(clients.LOADS)}")
     if "survey" in options.parts and (unknown := [kind for kind in kinds if kind not in survey.KINDS]):
         parser.error(f"no kind {', '.join(unknown)}; there are {', '.join(survey.KINDS)}")
     shard, _, shards = options.shard.partition("/")
@@ -107,7 +113,9 @@ def main() -> int:
     seeds = range(options.first_survey, options.first_survey + options.surveys)
     wanted = [k for k in options.kinds.split(",") if k]
     how["survey"] = lambda: survey.measure(out, seeds=seeds, kinds=wanted, groups=options.groups)
-    how["clients"] = lambda: clients.measure(out, guidellm=options.guidellm, rounds=options.rounds)
+    how["clients"] = lambda: clients.measure(
+        out, guidellm=options.guidellm, rounds=options.rounds, loads=wanted or tuple(clients.LOADS)
+    )
     figures: list[Figure] = []
     for part in options.parts or PARTS:
         say(f"part {part}")

@@ -1,10 +1,10 @@
 """guidellm and our own client on one trace and one server, in turns: how far apart the times are that they report.
 
-One server is the book's engine, which has no prefix cache: whoever comes second meets what the first one met. The other
-takes a known time to the first token and to the end, however many requests come: of two clients that differ the one
-that reports it is right. Each round has a new server and another trace, and every other round begins with the other
-client. Times are compared from the schedule and from when each client says that it sent; and our client sends once
-more, when guidellm had sent.
+One server is the book's engine, which has no prefix cache: whoever comes second meets what the first one met. The
+others take a known time to the first token and to the end, however many requests come: of two clients that differ the
+one that reports it is right. One of them is as slow to its first token as a large model. Each round has a new server
+and another trace, and every other round begins with the other client. Times are compared from the schedule and from
+when each client says that it sent; and our client sends once more, when guidellm had sent.
 
 What must not live here: how guidellm's file is read (aiperf/formats), and how requests are sent.
 """
@@ -35,16 +35,23 @@ from tests.bench.figures import Figure, percent, seconds
 from tests.bench.serving import read_lines
 from tests.bench.shell import ROOT, machine, say
 
-SERVICE, TOKENS = 1.0, 20
-"""Of the server of known times: seconds of an answer, its evenly spaced tokens."""
+SERVICE, TOKENS, FEW_TOKENS = 1.0, 20, 4
+"""Of the servers of known times: seconds of an answer, its evenly spaced tokens."""
 LOADS: Mapping[str, dict[str, Any]] = {
     "known": {"rate": 6, "requests": 90, "prompt_tokens": 200, "output_tokens": TOKENS},
     "small": {"rate": 3, "requests": 60, "prompt_tokens": [128, 384], "output_tokens": [16, 32]},
+    "late-token": {"rate": 6, "requests": 90, "prompt_tokens": 200, "output_tokens": FEW_TOKENS},
 }
 """Server of known times, or model of the engine -> what is sent to it on one CPU."""
-TRUTH = {"ttft": SERVICE / TOKENS, "end_to_end": SERVICE}
+TRUTH: Mapping[str, dict[str, float]] = {
+    "known": {"ttft": SERVICE / TOKENS, "end_to_end": SERVICE},
+    "late-token": {"ttft": SERVICE / FEW_TOKENS, "end_to_end": SERVICE},
+}
+"""Server of known times -> those times."""
+_KNOWN = f"openai_server.py --port {{port}} --model engine --service {SERVICE} --slots 64"
 SERVERS = {
-    "known": f"openai_server.py --port {{port}} --model engine --service {SERVICE} --slots 64",
+    "known": _KNOWN,
+    "late-token": _KNOWN,
     "small": "engine_server.py --port {port} --preset small --times TIMES",
 }
 COMMAND = (
@@ -59,15 +66,15 @@ _AGREE, _LOST = 0.05, 0.05
 _TIMEOUT, _READY = 60.0, 60.0
 
 
-def measure(out: Path, *, guidellm: str, rounds: int) -> list[Figure]:
-    """Rounds that are not kept yet, a line each, then the rows of the table."""
+def measure(out: Path, *, guidellm: str, rounds: int, loads: Sequence[str] = tuple(LOADS)) -> list[Figure]:
+    """Rounds of these loads that are not kept yet, a line each, then the rows of the table."""
     folder = out / "clients"
     folder.mkdir(parents=True, exist_ok=True)
     if (program := shutil.which(guidellm)) is None:
         return [Figure("guidellm is not installed", "", "left out")]
     known = {(line["model"], line["round"]) for line in read_lines(folder)}
     for number in range(rounds):
-        for load in LOADS:
+        for load in loads:
             if (load, number) not in known:
                 line = _round(load, number, program, folder)
                 with (folder / "rounds.jsonl").open("a", encoding="utf-8") as file:
@@ -86,9 +93,10 @@ def _of_load(load: str, lines: Sequence[Mapping[str, Any]]) -> list[Figure]:
     for name in (name for name in TIMES if "from" in name):
         title = f"guidellm over ours at its times, {load}: {name}, p50"
         rows.append(_ratio(title, name, lines, "guidellm", "at its times"))
-    if load == "known":
+    if load in TRUTH:
         for who in ("ours", "guidellm"):
-            rows += [_ratio(f"{who} over the truth: {name}, p50", name, lines, who) for name in TIMES]
+            of = f"{who} over the truth" + (f", {load}" if load != "known" else "")
+            rows += [_ratio(f"{of}: {name}, p50", name, lines, who) for name in TIMES]
     for who in ("ours", "guidellm", "at its times") if all("server ttft" in line["ours"] for line in lines) else ():
         for name in (name for name in TIMES if "from" in name):
             title = f"{who} over the server's own, {load}: {name}, p50"
@@ -109,7 +117,7 @@ def _ratio(
     title: str, name: str, lines: Sequence[Mapping[str, Any]], who: str, to: str = "", other: str = ""
 ) -> Figure:
     """One's time over the other's (of that name, or of ``other``), or over the known one."""
-    base = [line[to][other or name] if to else TRUTH[name.partition(" ")[0]] for line in lines]
+    base = [line[to][other or name] if to else TRUTH[line["model"]][name.partition(" ")[0]] for line in lines]
     logs = [math.log(line[who][name] / truth) for line, truth in zip(lines, base, strict=True)]
     middle, half = fmean(logs), scipy.stats.t.ppf(0.975, len(logs) - 1) * stdev(logs) / math.sqrt(len(logs))
     low, ratio, high = (math.exp(each) for each in (middle - half, middle, middle + half))

@@ -319,7 +319,8 @@ def test_two_clients_agree_only_where_the_whole_interval_lies_within_five_percen
     used = {"server_cpu_s": 3.0, "server_waited_s": 0.2, "client_cpu_s": 1.0}
 
     def rounds(*ratios: float, model: str = "small") -> list[dict[str, object]]:
-        ours = {name: clients.TRUTH[name.partition(" ")[0]] for name in clients.TIMES} | {"late": [0.001, 0.004]} | used
+        truth = clients.TRUTH.get(model, clients.TRUTH["known"])
+        ours = {name: truth[name.partition(" ")[0]] for name in clients.TIMES} | {"late": [0.001, 0.004]} | used
         return [
             {"model": model, "ours": ours, "at its times": ours, "lost": 1}
             | {"guidellm": {name: ours[name] * ratio for name in clients.TIMES} | {"late": [0.003, 0.2]} | used}
@@ -336,6 +337,10 @@ def test_two_clients_agree_only_where_the_whole_interval_lies_within_five_percen
     known = {row.name: row.ok for row in clients.figures(rounds(1.06, 1.07, 1.08, model="known"))}
     assert known["ours over the truth: ttft, p50"] is True
     assert known["guidellm over the truth: ttft, p50"] is False
+    slow = {row.name: row for row in clients.figures(rounds(1.01, 1.02, 1.03, model="late-token"))}
+    assert slow["guidellm over ours, late-token: ttft, p50"].measured.endswith("of 250 ms")
+    assert slow["guidellm over the truth, late-token: end_to_end, p50"].measured.endswith("of 1 s")
+    assert [row.ok for row in slow.values() if row.ok is not None] == [True] * 14
     assert clients.figures(rounds(1.0)) == []
     told = rounds(1.06, 1.07, 1.08)
     for line in told:

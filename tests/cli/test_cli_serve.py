@@ -143,6 +143,24 @@ def test_servers_that_have_no_room_beside_each_other_run_one_after_the_other_unl
     assert processes_with(marked.env["TEST_MARK"]) == []
 
 
+@pytest.mark.long
+def test_a_server_that_waits_for_the_memory_of_the_other_one_is_tried_once_alone(marked: User) -> None:
+    device = f"--patient --device {marked.folder / 'device'}"
+    path = written(marked, "waits", before=device, after=device)
+    text = (marked.folder / "waits.yaml").read_text(encoding="utf-8")
+    marked.write("waits.yaml", text.replace("  segments: 2", "  segments: 2\n  ready_limit: 8s"))
+    done = marked.runs(path)
+    record = marked.record("waits")
+    assert done.code == (5 if kept_late(record) else 0), done.out + done.err
+    assert (record["status"], record["case"]["measure"]["exclusive"], record["failures"]) == ("measured", True, [])
+    said = " ".join(done.out.split())
+    waited = (
+        r"side by side, \w+ failed in set-up \(the server was not ready within 8 s .*: out of memory on the device\)"
+    )
+    assert re.search(f"{waited}; aiperf then launched the sides one after the other", said)
+    assert processes_with(marked.env["TEST_MARK"]) == []
+
+
 def with_client(user: User, name: str, *, before: str = "", after: str = "") -> str:
     path = written(user, name)
     text = (user.folder / f"{name}.yaml").read_text(encoding="utf-8")

@@ -355,7 +355,8 @@ def test_preparation_on_one_side_gives_both_one_iteration_a_sample(
     pair = measured(side("before"), side("after", "prepares"))
     assert {s.iterations for s in pair.samples} == {1}
     batched = healthy("process")
-    assert min(s.iterations for s in batched.samples if not s.audit) > 1
+    # Of a side whose first steps another process interrupts, a sample may hold a single iteration.
+    assert max(s.iterations for s in batched.samples if not s.audit) > 1
 
 
 @pytest.mark.parametrize("exclusive", [False, True])

@@ -195,6 +195,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--strict", action="store_true", help="refuse requests with stream_options")
     parser.add_argument("--exit", type=int, default=0, help="end at once with this status")
     parser.add_argument("--device", default="", help="a file of which one server at a time has all the memory")
+    parser.add_argument("--patient", action="store_true", help="wait until that memory is free")
     return parser.parse_args()
 
 
@@ -216,6 +217,8 @@ if __name__ == "__main__":
         try:
             fcntl.flock(device, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print("out of memory on the device", file=sys.stderr)
-            sys.exit(1)
+            print("out of memory on the device", file=sys.stderr, flush=True)
+            if not options.patient:
+                sys.exit(1)
+            fcntl.flock(device, fcntl.LOCK_EX)
     asyncio.run(_main(options))

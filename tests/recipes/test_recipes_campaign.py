@@ -166,9 +166,11 @@ def measured_in(room: Room, **measure: object) -> CaseProgress:
     return state
 
 
-@pytest.mark.parametrize("phase", ["set-up", "warm-up"])
-def test_sides_without_room_for_both_run_one_after_the_other_and_the_record_says_why(phase: str) -> None:
-    state = measured_in(room := Room(ended(phase)))
+@pytest.mark.parametrize(("phase", "kind"), [("set-up", "ended"), ("warm-up", "ended"), ("set-up", "not_ready")])
+def test_sides_without_room_for_both_run_one_after_the_other_and_the_record_says_why(
+    phase: str, kind: FailureKind
+) -> None:
+    state = measured_in(room := Room(ended(phase, kind)))
     record = to_record(state)
     assert room.launches == [False, True, True, True, True]
     assert (record.status, record.case.measure.exclusive, record.failures) == ("measured", True, ())
@@ -187,8 +189,10 @@ def test_sides_without_room_for_both_run_one_after_the_other_and_the_record_says
         (ended(), {"isolation": "in_process"}, [False]),
         (ended("measure"), {}, [False]),
         (ended(kind="error"), {}, [False]),
+        (ended(kind="not_ready"), {"exclusive": False}, [False]),
+        (ended(kind="not_ready"), {"exclusive": True}, [True]),
     ],
-    ids=["not-wanted", "asked-for", "one-process", "in-a-turn", "another-fault"],
+    ids=["not-wanted", "asked-for", "one-process", "in-a-turn", "another-fault", "slow-not-wanted", "slow-asked-for"],
 )
 def test_sides_stay_as_the_scenario_has_them_and_where_room_is_not_the_question(
     beside: LaunchFailed, measure: dict[str, object], launches: list[bool]
@@ -199,9 +203,10 @@ def test_sides_stay_as_the_scenario_has_them_and_where_room_is_not_the_question(
     assert [note for note in record.notes if note.code == "one_after_another"] == []
 
 
-def test_a_side_that_ends_alone_too_fails_its_case_with_what_it_said_alone() -> None:
-    alone = LaunchFailed(Failure("before", "set-up", "ended", "the server ended by itself with exit status 2"))
-    record = to_record(measured_in(room := Room(ended(), alone)))
+@pytest.mark.parametrize("kind", ["ended", "not_ready"])
+def test_a_side_that_fails_alone_too_fails_its_case_with_what_it_said_alone(kind: FailureKind) -> None:
+    alone = LaunchFailed(Failure("before", "set-up", kind, "what it said alone"))
+    record = to_record(measured_in(room := Room(ended(kind=kind), alone)))
     assert room.launches == [False, True]
     assert (record.status, record.failure) == ("failed", alone.failure)
     assert "one_after_another" in [note.code for note in record.notes]

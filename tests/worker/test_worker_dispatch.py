@@ -37,7 +37,7 @@ from aiperf.protocol.messages import (
 )
 from aiperf.worker import dispatch
 from aiperf.worker.dispatch import Worker
-from aiperf.workloads.contract import ProgramEnded
+from aiperf.workloads.contract import ProgramEnded, ProgramNotReady
 
 
 def audited(folder, *, side="before", function="healthy", seeds=(1,), rank=0, **how):
@@ -251,6 +251,11 @@ def test_a_side_gets_the_gpu_of_its_rank_or_the_one_that_is_named(monkeypatch):
     worker = make_worker(1)
     assert [worker._device(kind) for kind in ("cpu", "cuda", "cuda:3")] == ["cpu", "cuda:1", "cuda:3"]
     assert chosen == ["cuda:1", "cuda:3"]
+
+
+def test_a_program_that_runs_but_is_not_ready_in_time_has_a_kind_of_its_own() -> None:
+    reply = dispatch._failure(ProgramNotReady("not ready within 2 s\nlog"))
+    assert (reply.kind, reply.message) == ("not_ready", "not ready within 2 s")
 
 
 @pytest.mark.parametrize(("said", "message"), [("the server ended\nlog", "the server ended"), ("", "ProgramEnded:")])

@@ -7,6 +7,7 @@ import os
 import re
 import socket
 import subprocess
+import sys
 import threading
 from contextlib import suppress
 from dataclasses import replace
@@ -19,7 +20,7 @@ from patience import PATIENCE_S
 
 from aiperf.workloads.serve.client import Endpoint, Request, Sent, send
 from aiperf.workloads.serve.metrics import latency, series, slowest
-from aiperf.workloads.serve.server import Server, ServerFault
+from aiperf.workloads.serve.server import Server, ServerFault, ServerNotReady
 from aiperf.workloads.serve.trace import Arrival, Segment, TraceError, known_share, make_segments, read_trace
 
 
@@ -168,6 +169,22 @@ def test_audits_meet_requests_of_their_own_that_are_equal_on_both_sides(tmp_path
     other[0, 0] += 1
     assert check({"text": texts[0]}, {"text": texts[1]}).value == 0
     assert 0 < (check({"text": texts[0]}, {"text": other}).value or 0) < 0.2
+
+
+def test_only_a_server_that_may_still_become_ready_counts_as_not_ready(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        with pytest.raises(ServerFault, match=r"/no-such-path: status 404") as refused:
+            server.await_ready("/no-such-path", 0.3)
+        never = Server.start(f"{sys.executable} -c 'import time; time.sleep(60)'", port=9, log=tmp_path / "never")
+        try:
+            with pytest.raises(ServerNotReady, match=r"within 0.2 s"):
+                never.await_ready("/health", 0.2)
+        finally:
+            never.end()
+        with pytest.raises(ServerFault, match=r"within 0.2 s") as elsewhere:
+            Server("http://127.0.0.1:9").await_ready("/health", 0.2)
+    assert not isinstance(refused.value, ServerNotReady)
+    assert not isinstance(elsewhere.value, ServerNotReady), "aiperf did not start it"
 
 
 @pytest.mark.parametrize(

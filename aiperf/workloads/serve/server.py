@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from aiperf.workloads.contract import ProgramEnded
+from aiperf.workloads.contract import ProgramEnded, ProgramNotReady
 
 _POLL_S = 0.05
 _LEAVE_S = 10.0
@@ -58,6 +58,10 @@ class ServerFault(RuntimeError):
 
 class ServerEnded(ServerFault, ProgramEnded):
     """A server whose process has ended by itself."""
+
+
+class ServerNotReady(ServerFault, ProgramNotReady):
+    """A server that was started here, runs, and was not ready in time."""
 
 
 class Server:
@@ -112,8 +116,11 @@ class Server:
         return self._process.pid if self._process else 0
 
     def await_ready(self, path: str, limit: float) -> None:
-        """Wait until ``path`` is answered with 200, at most ``limit`` seconds. Raises ServerFault."""
-        deadline, answer = time.monotonic() + limit, "no connection"
+        """Wait until ``path`` is answered with 200, at most ``limit`` seconds.
+
+        Raises ServerFault; where time might have made it ready, ServerNotReady: a refused ``path`` stays refused.
+        """
+        deadline, answer, status = time.monotonic() + limit, "no connection", 0
         while time.monotonic() < deadline:
             self.raise_if_ended()
             status, text = fetch(self.base + path, timeout=max(0.1, min(5.0, deadline - time.monotonic())))
@@ -121,7 +128,8 @@ class Server:
                 return
             answer = f"status {status}" if status else text
             time.sleep(_POLL_S)
-        raise self.fault(f"the server was not ready within {limit:g} s ({path}: {answer})")
+        fault = ServerFault if self._process is None or 400 <= status < 500 else ServerNotReady
+        raise fault(self._with_log(f"the server was not ready within {limit:g} s ({path}: {answer})"))
 
     def raise_if_ended(self) -> None:
         """Raise ServerEnded when its process has ended."""
