@@ -6,7 +6,7 @@ import atexit
 import gc
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +79,7 @@ TOGETHER = {
         "analysis/test_analysis_percentiles.py",
         "analysis/test_analysis_signed_rank.py",
         "analysis/test_analysis_simulation.py",
+        "analysis/test_analysis_trend.py",
         "bench_arithmetic/test_bench_figures.py",
         "bench_arithmetic/test_bench_recorded.py",
         "store/test_store_foreign_unpaired.py",
@@ -118,6 +119,16 @@ def pytest_configure() -> None:
     os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "0")
     os.environ.setdefault("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")
     gc.set_threshold(50_000, 20, 20)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Look for no garbage among what stays: modules, and the tests themselves."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -6,7 +6,9 @@ What must not live here: what a subcommand does. Each is imported when it is cal
 from __future__ import annotations
 
 import contextlib
+import copy
 import errno
+import functools
 import gc
 import importlib
 import os
@@ -93,20 +95,27 @@ class _Commands(typer.core.TyperGroup):
         if cmd_name not in COMMANDS:
             return None
         entry = COMMANDS[cmd_name]
-        single = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
         function = getattr(importlib.import_module(f"aiperf.cli.{entry.module}"), entry.function)
         if not gc.isenabled():  # as __main__ left it: what was imported stays, and need not be looked through
             gc.freeze()
             gc.enable()
-        single.command(cmd_name, epilog=help_epilog(cmd_name), context_settings=_HELP)(function)
-        command = typer.main.get_command(single)
-        _speak_plainly(command)
+        command = copy.copy(_built(cmd_name, function))
         _set_defaults(ctx, cmd_name, command)
         return command
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+
+
+@functools.cache
+def _built(name: str, function: Any) -> Any:
+    """The command of a function, which takes its time: a process that calls several builds each once."""
+    single = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    single.command(name, epilog=help_epilog(name), context_settings=_HELP)(function)
+    command = typer.main.get_command(single)
+    _speak_plainly(command)
+    return command
 
 
 def _speak_plainly(command: Any) -> None:

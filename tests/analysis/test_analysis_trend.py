@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import ruptures
 from analysis_maker import SETTINGS, make_case, make_pairs
 
 from aiperf.analysis.gate import Difference
@@ -44,6 +43,8 @@ def series_with_steps(rng, count):
 
 @pytest.mark.parametrize("penalty", [2.0, 6.0, 15.0])
 def test_the_partition_is_the_best_of_every_number_of_changes_that_ruptures_finds(penalty):
+    import ruptures  # which loads much of scipy: not in every process that collects this file
+
     rng = np.random.default_rng(int(penalty))
     for count in rng.integers(12, 40, size=10):
         values = series_with_steps(rng, count)
@@ -55,6 +56,8 @@ def test_the_partition_is_the_best_of_every_number_of_changes_that_ruptures_find
 
 @pytest.mark.long
 def test_the_partition_is_never_worse_than_the_pruned_search_of_ruptures():
+    import ruptures
+
     rng = np.random.default_rng(8)
     same = 0
     for _ in range(30):

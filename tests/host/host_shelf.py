@@ -6,6 +6,7 @@ What must not live here: tests.
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -147,12 +148,11 @@ def recorded(name: str) -> dict[str, Any]:
 
 def plant(root: Path, files: Mapping[str, str], links: Mapping[str, str] | None = None) -> Path:
     """Write files and links below a folder that stands for the root."""
+    for folder in {os.path.dirname(path) for path in (*files, *(links or {}))}:
+        os.makedirs(root / folder, exist_ok=True)
     for path, text in files.items():
-        place = root / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(text, encoding="utf-8")
+        (root / path).write_text(text, encoding="utf-8")
     for path, target in (links or {}).items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).symlink_to(target)
     return root
 
@@ -173,9 +173,10 @@ def sight_of(root: Path, host: Mapping[str, Any]) -> HostReader:
     )
 
 
-def check(root: Path, name: str, **changes: Any) -> HostReport:
-    """Run every probe on a host of the shelf, some of its parts replaced."""
+def check(root: Path, name: str, *, only: str = "", **changes: Any) -> HostReport:
+    """Run every probe, or one, on a host of the shelf, some of its parts replaced."""
     host = recorded(name)
     for key, value in changes.items():
         host[key] = {**host.get(key, {}), **value} if isinstance(value, dict) else value
-    return check_host(PROBES, sight_of(root, host), items=_ITEMS())
+    probes = [probe for probe in PROBES if only in ("", probe.id)]
+    return check_host(probes, sight_of(root, host), items=_ITEMS())

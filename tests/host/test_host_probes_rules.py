@@ -18,7 +18,7 @@ from aiperf.host.proc import ROOT, CpuTime
 
 
 def found(root, name, probe, **changes):
-    return next(row for row in check(root, name, **changes).findings if row.id == probe)
+    return next(row for row in check(root, name, only=probe, **changes).findings if row.id == probe)
 
 
 def with_gpu(name, **answers):

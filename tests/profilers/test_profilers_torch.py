@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ BEFORE = Pass("before", 1, {PID: 0})
 WINDOW = {"cat": "user_annotation", "name": "aiperf@before", "ts": 100, "dur": 900}
 
 
+@cache
 def recorded(name: str) -> tuple[SideProfile, Reading]:
     reading = read_torch([FIXTURES / "h200_kineto.json.gz"], Pass(name, 1))
     (side,) = reading.sides

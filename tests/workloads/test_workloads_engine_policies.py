@@ -46,6 +46,19 @@ def sides(monkeypatch):
     return made
 
 
+def by_a_clock_of_their_own(monkeypatch):
+    """Engines sleep by a clock that is moved on by what this returns, and by each sleep, which ends 2 ms late."""
+    clock = SimpleNamespace(now=0.0)
+
+    def go_on(seconds):
+        clock.now += seconds
+
+    fake = SimpleNamespace(perf_counter=lambda: clock.now, sleep=lambda seconds: go_on(seconds + 0.002))
+    monkeypatch.setattr(engines, "time", fake)
+    monkeypatch.setattr(arrivals, "time", fake)
+    return go_on
+
+
 def asking(number=0, *, prompt=(1, 2), new=1, at=0.0, urgent=False, standard=False):
     return Running(Demand(number, at, len(prompt), new, urgent, standard), list(prompt))
 
@@ -140,19 +153,14 @@ def test_every_first_token_is_in_time_though_passes_take_longer_than_the_last_on
     sides, monkeypatch, seed
 ):
     shipped = yaml.safe_load((scenario_folder() / "cpu" / "latency-first-vs-throughput-first-prefill.yaml").read_text())
-    clock, drawn, passes = SimpleNamespace(now=0.0), np.random.default_rng(seed), []
-
-    def go_on(seconds):
-        clock.now += seconds
+    drawn, passes = np.random.default_rng(seed), []
+    go_on = by_a_clock_of_their_own(monkeypatch)
 
     def one_pass(model, pool, rows):
         passes.append(len(rows))
         go_on((0.003 + 0.0003 * len(rows) * max(len(row.tokens) for row in rows)) * drawn.uniform(0.9, 1.1))
         return [(0, 1.0)] * len(rows)
 
-    fake = SimpleNamespace(perf_counter=lambda: clock.now, sleep=lambda seconds: go_on(seconds + 0.002))
-    monkeypatch.setattr(engines, "time", fake)
-    monkeypatch.setattr(arrivals, "time", fake)
     monkeypatch.setattr(engines, "one_pass", one_pass)
     assert shipped["params"]["ttft_slo"] == "300ms"
     params = shipped["params"] | shipped["ladder"]["within_slo"] | {"model": "tiny", "ttft_slo": 0.3, "delay": 0.0}
@@ -162,8 +170,14 @@ def test_every_first_token_is_in_time_though_passes_take_longer_than_the_last_on
     assert len(passes) <= 9, "it waits nearly as long as it may"
 
 
-@pytest.mark.alone
-def test_prompts_wait_until_the_first_must_begin_to_be_in_time(sides):
+def test_prompts_wait_until_the_first_must_begin_to_be_in_time(sides, monkeypatch):
+    go_on, compute = by_a_clock_of_their_own(monkeypatch), engines.one_pass
+
+    def one_pass(*args):
+        go_on(0.001)
+        return compute(*args)
+
+    monkeypatch.setattr(engines, "one_pass", one_pass)
     params = {**_SMALL, "batching": "within_slo", "max_batch": 8, "prefill_batch": 8, "new_tokens": [1, 1]}
     each, slo = (
         engine(Context(seed=3), **params | more, rate=100.0, arrivals="waves", ttft_slo=0.03)

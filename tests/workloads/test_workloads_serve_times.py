@@ -117,16 +117,10 @@ def test_a_request_has_missed_an_objective_once_its_time_is_over_whatever_it_sti
     assert missed(slow, {"ttft": 0.3}, 1.45)
 
 
-@pytest.mark.parametrize(
-    ("delays", "requests"),
-    [
-        (["--decode-delay 3 --first-delay 6"], 3),
-        pytest.param(["--decode-delay 3", "--first-delay 6"], 6, marks=pytest.mark.long),
-    ],
-)
-def test_the_engines_server_answers_the_same_with_its_delays_and_is_slower_by_them(
-    tmp_path: Path, delays: list[str], requests: int
-) -> None:
+# Three processes load torch. By a clock of its own the engine is in test_bench_engine_server.py.
+@pytest.mark.long
+def test_the_engines_server_answers_the_same_with_its_delays_and_is_slower_by_them(tmp_path: Path) -> None:
+    delays, requests = ["--decode-delay 3", "--first-delay 6"], 6
     words = ["time", "year", "people", "way", "day", "man", "thing", "woman"]
     arrivals = [Arrival(0.2 * number, " ".join(words[number:] * 40), 24) for number in range(requests)]
     at_once = [replace(arrival, at=0.0) for arrival in arrivals]
@@ -151,7 +145,7 @@ def test_the_engines_server_answers_the_same_with_its_delays_and_is_slower_by_th
     assert len({tuple(pieces) for pieces in text}) > 1, "answers depend on their prompts"
     # A step of decoding takes four times as long, a prompt's pass seven times; the rest is on its way.
     assert others[0][0] > 1.5 * gap
-    assert others[-1][1] > 1.5 * first
+    assert others[1][1] > 1.5 * first
 
 
 def test_a_server_that_says_nothing_is_probed_by_the_time_to_its_first_token(tmp_path: Path) -> None:
