@@ -23,6 +23,8 @@ _MOST_DEVICE_ITERATIONS = 200
 """Launches that a stream queues without making the host wait; more could not be held back."""
 _MOST_SAMPLES = 20
 _SMALLEST_WINDOW = 5
+_SHORT_PROBE_S = 0.1
+"""Of a reading that decides how many iterations a sample has: a scheduler's slice is no large part of longer ones."""
 _ANEW = "each iteration begins anew"
 
 
@@ -51,18 +53,18 @@ def warm_up(
     limit = settings.limits.warmup
     first = max(reply.seconds for reply in gang.command(FirstIterationRequest(side), limit=limit))
     began = monotonic()
-    probe = _readings(gang, side, limit, readings=1, iterations=1, window=_SMALLEST_WINDOW)
+    probe, done = _probe(gang, side, limit, 1, twice=not anew)
     single = single or case.measure.cache == "cold"
     each = 1 if single else _iterations(probe.seconds[-1], case)
-    done = 2
+    done += 1
     if anew:
         warmup = Warmup(done, monotonic() - began, first, True, _ANEW)
         if rounds:
             return warmup, TurnPlan(0, 1, 1, probe.reading_s, rounds)
         return warmup, _turn(case, settings, probe.seconds[-1], probe.reading_s, each, single)
     if each > 1:
-        probe = _readings(gang, side, limit, readings=1, iterations=each, window=_SMALLEST_WINDOW)
-        done += each
+        probe, more = _probe(gang, side, limit, each)
+        done += more
         each = _iterations(probe.seconds[-1], case)
     window = _window(probe.reading_s, settings)
     answer = probe
@@ -76,6 +78,15 @@ def warm_up(
     iteration = sorted(answer.seconds)[len(answer.seconds) // 2]
     warmup = Warmup(done, monotonic() - began, first, answer.steady, answer.reason)
     return warmup, _turn(case, settings, iteration, answer.reading_s, each, single)
+
+
+def _probe(gang: Gang, side: str, limit: float, iterations: int, *, twice: bool = True) -> tuple[WarmUpReply, int]:
+    """A reading, of a short one the shorter of two, and the iterations made for it: while a single one is taken,
+    another process may have the CPU."""
+    taken = [_readings(gang, side, limit, readings=1, iterations=iterations, window=_SMALLEST_WINDOW)]
+    if twice and taken[0].seconds[-1] * iterations < _SHORT_PROBE_S:
+        taken.append(_readings(gang, side, limit, readings=1, iterations=iterations, window=_SMALLEST_WINDOW))
+    return min(taken, key=lambda reply: reply.seconds[-1]), iterations * len(taken)
 
 
 def _readings(gang: Gang, side: str, limit: float, **arguments: int) -> WarmUpReply:

@@ -99,10 +99,24 @@ def test_event_times_need_shorter_readings_than_wall_times() -> None:
 
 
 def test_the_length_of_a_reading_is_corrected_once_the_step_ran_in_a_row() -> None:
-    """The lone second iteration is five times as slow as those in a block."""
-    steps = Steps(lambda n: 50e-6 if n < 2 else 10e-6)
+    """Lone iterations are five times as slow as those in a block."""
+    steps = Steps(lambda n: 50e-6 if n < 3 else 10e-6)
     warmed(steps)
-    assert steps.iterations_asked[:4] == [1, 1, 20, 100]
+    assert steps.iterations_asked[:6] == [1, 1, 1, 20, 20, 100]
+
+
+@pytest.mark.parametrize("interrupted", [1, 2, 3, 150])
+def test_a_probe_during_which_another_process_had_the_cpu_shortens_no_reading(interrupted: int) -> None:
+    steps = Steps(lambda n: 12e-3 if n == interrupted else 10e-6)
+    _, turn = warmed(steps)
+    assert steps.iterations_asked[-1] == 100
+    assert turn.iterations >= 50
+
+
+def test_a_long_step_is_probed_once() -> None:
+    steps = Steps(lambda _: 0.2)
+    warmed(steps, warmup_seconds=0.0)
+    assert [request.readings for request in steps.asked if isinstance(request, WarmUpRequest)][:2] == [1, 6]
 
 
 def test_warm_up_counts_every_iteration_that_ran() -> None:
@@ -123,7 +137,7 @@ def test_warm_up_ends_when_the_side_is_steady_and_tells_its_first_iteration() ->
 def test_a_whole_window_is_read_before_steady_is_believed() -> None:
     steps = Steps(lambda _: 2e-3)
     warmed(steps)
-    assert [asked.readings for asked in steps.asked if isinstance(asked, WarmUpRequest)] == [1, 21]
+    assert [asked.readings for asked in steps.asked if isinstance(asked, WarmUpRequest)] == [1, 1, 21]
 
 
 def test_a_side_that_is_never_steady_is_told_with_what_still_moved() -> None:
