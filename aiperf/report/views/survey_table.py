@@ -9,10 +9,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 from aiperf.analysis.survey import SurveyVerdict
 from aiperf.analysis.survey_history import NodeHistory
 from aiperf.plan.survey import SurveyCost
+from aiperf.records.surveyed import Ended, SurveyRecord
 from aiperf.report.layout.formats import Printed, printed_listing
 from aiperf.report.layout.page import Block, Sentences
 from aiperf.report.layout.table import Table, TableColumn
@@ -25,6 +27,28 @@ _WIDEST = 12
 
 _NO_BOUND = 10.0
 """A deficit, as a share, up to which an interval says something."""
+
+
+class SurveyLength(NamedTuple):
+    """How much of a survey was measured."""
+
+    ended: Ended
+    rounds: int
+    planned: int
+
+    @classmethod
+    def of(cls, survey: SurveyRecord) -> SurveyLength:
+        """That of a stored survey."""
+        return cls(survey.ended, survey.rounds, survey.planned)
+
+    @property
+    def line(self) -> str:
+        """In words, for one that ended early."""
+        why = {"interrupted": "interrupted", "nodes_lost": "ended early, because too few nodes were left,"}[self.ended]
+        return f"{why} after {self.rounds} of {self.planned} rounds"
+
+
+WHOLE = SurveyLength("", 0, 0)
 
 
 @dataclass(frozen=True)
@@ -44,10 +68,18 @@ class SurveyRow:
     are slow, unless all of them are of one GPU."""
     reason: str = ""
     """Why it is unreachable."""
+    ended: str = ""
+    """Of the whole survey: interrupted or nodes_lost if it ended early, after ``rounds`` of ``planned`` rounds."""
+    rounds: int = 0
+    planned: int = 0
 
 
 def survey_rows(
-    verdicts: Sequence[SurveyVerdict], names: Sequence[str], unreachable: Mapping[int, str] = MappingProxyType({})
+    verdicts: Sequence[SurveyVerdict],
+    names: Sequence[str],
+    unreachable: Mapping[int, str] = MappingProxyType({}),
+    *,
+    length: SurveyLength = WHOLE,
 ) -> list[SurveyRow]:
     """The rows, slow ones first. ``unreachable``: why a node was not there, by its number."""
     slow = [one for one in verdicts if one.word == "slow"]
@@ -59,7 +91,7 @@ def survey_rows(
         name = " – ".join(names[node] for node in one.nodes)
         reason = unreachable.get(one.nodes[0], "no readings") if one.word == "unreachable" else ""
         part = part if one.word == "slow" else ""
-        rows.append(SurveyRow(name, one.metric, one.word, deficit, low, high, part, reason))
+        rows.append(SurveyRow(name, one.metric, one.word, deficit, low, high, part, reason, *length))
     return rows
 
 
@@ -92,15 +124,19 @@ class SurveyHistoryRow:
     high: float | None
     since: str
     """slower, no slower, undecided, new in the last survey, or unreachable in it."""
+    ended: str = ""
+    """Of the last survey: interrupted or nodes_lost if it ended early, after ``rounds`` of ``planned`` rounds."""
+    rounds: int = 0
+    planned: int = 0
 
 
-def history_view_of(found: Sequence[NodeHistory], *, about: Sequence[str]) -> Printed:
+def history_view_of(found: Sequence[NodeHistory], *, about: Sequence[str], last: SurveyLength = WHOLE) -> Printed:
     """What became of every node of the last survey, those that are slower or unreachable first."""
     order = sorted(found, key=lambda one: (one.since not in ("slower", "unreachable"), one.node, one.metric))
     rows = [
         SurveyHistoryRow(
             one.node, one.metric, one.surveys, _share(one.before), _share(one.last), _share(one.last - one.before),
-            _share(one.low), _share(one.high), one.since,
+            _share(one.low), _share(one.high), one.since, *last,
         )
         for one in order
     ]  # fmt: skip
