@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SurveyWord = Literal["slow", "ok", "undecided", "unreachable"]
+SurveyReason = Literal[
+    "", "too_few_parts", "too_few_pairs", "spans_threshold", "parts_disagree", "no_readings", "not_joined", "lost"
+]
+"""Why a verdict is undecided or unreachable. A verdict needs two parts, and by a metric of pairs more pairs than nodes;
+its interval must not contain the threshold, and the parts by themselves must not contradict it."""
 ERROR = 0.05
 """Chance of any false verdict in a session; shared out over all of its comparisons (Bonferroni)."""
 _MAD = 1.4826
@@ -58,20 +63,23 @@ class SurveyVerdict:
     low: float
     high: float
     word: SurveyWord
+    reason: SurveyReason = ""
 
 
 def survey_verdicts(survey: SurveyRecord) -> tuple[SurveyVerdict, ...]:
     """What a survey says; the same readings always say the same. Of a lost node they say what it was before."""
     gone = {(one.node,) for one in survey.lost}
     judged = judge(survey.readings, len(survey.nodes), threshold=survey.threshold)
-    found = [replace(one, word="unreachable") if one.nodes in gone else one for one in judged]
+    found = [replace(one, word="unreachable", reason="lost") if one.nodes in gone else one for one in judged]
     metrics = dict.fromkeys(one.metric for one in found)
     absent = range(len(survey.nodes), len(survey.names))
-    return (*found, *(_unreachable(metric, node) for node in absent for metric in metrics))
+    never = [_unreachable(metric, node, "not_joined") for node in absent for metric in metrics]
+    return (*found, *never)
 
 
 def judge(readings: Iterable[SurveyReading], nodes: int, *, threshold: float) -> tuple[SurveyVerdict, ...]:
-    """A verdict on each of ``nodes`` nodes by every metric, and on the links that are not ok by metrics of pairs.
+    """A verdict on each of ``nodes`` nodes by every metric, and on the links that are not ok by metrics of pairs; none
+    on a link of fewer than four nodes.
 
     ``threshold``: the deficit that matters, as a share. slow: the whole interval lies beyond it, and so does what its
     launches say by themselves (of six of a node all but one); ok: the interval lies below it. A node without a reading
@@ -100,7 +108,10 @@ def _verdict(
     """``lowest``: what the launches say that find it fastest; ``reach``: of the interval, NaN where there is none."""
     low, high = middle - reach, middle + reach
     word: SurveyWord = "slow" if min(low, lowest) > delta else "ok" if high < delta else "undecided"
-    return SurveyVerdict(metric, nodes, middle, low, high, word)
+    reason: SurveyReason = ""
+    if word == "undecided":
+        reason = "too_few_parts" if math.isnan(reach) else "parts_disagree" if low > delta else "spans_threshold"
+    return SurveyVerdict(metric, nodes, middle, low, high, word, reason)
 
 
 def _lowest(values: Sequence[float]) -> float:
@@ -115,9 +126,9 @@ def _reach(error: float, df: float, chance: float) -> float:
     return t_quantile(1 - chance / 2, max(1.0, df)) * error if df > 0 else math.nan
 
 
-def _unreachable(metric: str, node: int) -> SurveyVerdict:
+def _unreachable(metric: str, node: int, reason: SurveyReason = "no_readings") -> SurveyVerdict:
     """The verdict on a node without readings."""
-    return SurveyVerdict(metric, (node,), math.nan, math.nan, math.nan, "unreachable")
+    return SurveyVerdict(metric, (node,), math.nan, math.nan, math.nan, "unreachable", reason)
 
 
 def _centre(values: Sequence[float]) -> float:
@@ -321,13 +332,15 @@ def _of_pairs(
     of_links, of_launches = lasting * _CENTRE_COST * covariance, effects.covariance()
     shares = [(float(each.trace()), own) for each, own in ((of_links, _CLIP_WORTH * df), (of_launches, effects.df))]
     judged = effects.verdicts(metric, nodes, delta, of_links + of_launches, _joint_df(shares), of_node)
+    if df <= 0:
+        judged = [replace(one, reason="too_few_pairs") if one.word == "undecided" else one for one in judged]
     met = {node: sum(node in link for link in left) for node in effects.by_node}
     for link, values in left.items():
         # What the other links of its ends leave uncertain is part of it.
         own = math.sqrt(of_noise / len(values) + 2 * lasting / min(met[end] for end in link))
         reach = _reach(own, df_noise, of_link)
         verdict = _verdict(metric, link, middles[link], min(values), reach, delta)
-        judged += [verdict] if verdict.word == "slow" and met[link[0]] > 2 else []
+        judged += [verdict] if verdict.word != "ok" and met[link[0]] > 2 else []
     return judged
 
 

@@ -1,4 +1,4 @@
-"""A survey in every format: each node and slow link by metric, and what to do about those that are slow.
+"""A survey in every format: each node by metric, each link that is not ok, and what to do about those that are slow.
 
 What must not live here: verdicts.
 """
@@ -18,10 +18,16 @@ from aiperf.records.surveyed import Ended, SurveyRecord
 from aiperf.report.layout.formats import Printed, printed_listing
 from aiperf.report.layout.page import Block, Sentences
 from aiperf.report.layout.table import Table, TableColumn
-from aiperf.report.numbers import DASH, format_change, format_change_interval, format_value, whole_change
+from aiperf.report.numbers import DASH, counted, format_change, format_change_interval, format_value, whole_change
 from aiperf.units import format_duration
 
 _PARTS = {"copy": "memory", "gemm": "CPU", "disk": "disk", "all_reduce": "NIC", "gpu_all_reduce": "NIC"}
+_LINKS_SHOWN = 5
+"""Undecided links in the table; JSON and CSV have all of them."""
+_UNDECIDED = {
+    "too_few_parts": "too few parts", "too_few_pairs": "too few pairs", "spans_threshold": "interval spans threshold",
+    "parts_disagree": "parts disagree",
+}  # fmt: skip
 _WIDEST = 12
 """Nodes whose pairs fit into a terminal; the page shows more."""
 
@@ -53,7 +59,7 @@ WHOLE = SurveyLength("", 0, 0)
 
 @dataclass(frozen=True)
 class SurveyRow:
-    """One node, or a slow link, by one metric."""
+    """One node, or a link that is not ok, by one metric."""
 
     node: str
     metric: str
@@ -68,6 +74,9 @@ class SurveyRow:
     are slow, unless all of them are of one GPU."""
     reason: str = ""
     """Why it is unreachable."""
+    code: str = ""
+    """Why it is undecided: too_few_parts, too_few_pairs, spans_threshold or parts_disagree; why it is unreachable:
+    not_joined, lost or no_readings."""
     ended: str = ""
     """Of the whole survey: interrupted or nodes_lost if it ended early, after ``rounds`` of ``planned`` rounds."""
     rounds: int = 0
@@ -81,18 +90,24 @@ def survey_rows(
     *,
     length: SurveyLength = WHOLE,
 ) -> list[SurveyRow]:
-    """The rows, slow ones first. ``unreachable``: why a node was not there, by its number."""
+    """The rows, slow ones first; undecided links come last, the slowest first. ``unreachable``: why a node was not
+    there, by its number."""
     slow = [one for one in verdicts if one.word == "slow"]
     parts = {nodes: {_part(one.metric) for one in slow if one.nodes == nodes} for nodes in {one.nodes for one in slow}}
     rows = []
-    for one in sorted(verdicts, key=lambda one: (one.word != "slow", one.nodes, one.metric)):
+    for one in sorted(verdicts, key=_place):
         part = "link" if len(one.nodes) == 2 else _suspected(one.metric, parts.get(one.nodes, set()))
         deficit, low, high = map(_share, (one.deficit, one.low, one.high))
         name = " – ".join(names[node] for node in one.nodes)
         reason = unreachable.get(one.nodes[0], "no readings") if one.word == "unreachable" else ""
         part = part if one.word == "slow" else ""
-        rows.append(SurveyRow(name, one.metric, one.word, deficit, low, high, part, reason, *length))
+        rows.append(SurveyRow(name, one.metric, one.word, deficit, low, high, part, reason, one.reason, *length))
     return rows
+
+
+def _place(one: SurveyVerdict) -> tuple[bool, bool, float, tuple[int, ...], str]:
+    link = one.word != "slow" and len(one.nodes) == 2
+    return one.word != "slow", link, -one.deficit if link else 0.0, one.nodes, one.metric
 
 
 def _part(metric: str) -> str:
@@ -213,6 +228,9 @@ def survey_view(
     pairs: Mapping[tuple[int, int], float] = MappingProxyType({}),
 ) -> Printed:
     """The table, then the line that drains each slow node, the square of ``pairs`` of a small fleet, then ``about``."""
+    links = [row for row in rows if row.verdict == "undecided" and row.node not in names]
+    hidden = links[_LINKS_SHOWN:]
+    shown = [row for row in rows if row not in hidden]
     table = Table(
         [
             TableColumn("node", "node", lambda row: row.node),
@@ -221,8 +239,9 @@ def survey_view(
             TableColumn("low", "interval", _interval, right=True, rank=1),
             TableColumn("part", "suspected", lambda row: row.part or DASH, rank=2),
             TableColumn("verdict", "verdict", lambda row: row.verdict),
+            TableColumn("code", "reason", lambda row: _UNDECIDED.get(row.code, ""), rank=2),
         ],
-        rows,
+        shown,
     )
     slow = dict.fromkeys(row.node for row in rows if row.verdict == "slow" and row.node in names)
     drains = [
@@ -233,10 +252,17 @@ def survey_view(
     square: list[Block] = [pair_table(pairs, names)] if pairs and 2 < len(names) <= _WIDEST else []
     parts: list[Block] = [
         Sentences(drains if on_slurm else [], lead=" ", whole=True),
+        Sentences(_hidden_line(hidden), lead=" ", style="dim"),
         *square,
         Sentences(about, lead=" ", style="dim"),
     ]
     return printed_listing(rows, [[table, *parts]], kind=SurveyRow)
+
+
+def _hidden_line(hidden: Sequence[SurveyRow]) -> list[str]:
+    if not hidden:
+        return []
+    return [f"{counted(len(hidden), 'more link')} undecided, with smaller deficits; --json lists all of them"]
 
 
 def _share(log: float) -> float | None:
