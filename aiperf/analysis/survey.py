@@ -13,7 +13,7 @@ from itertools import combinations
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, Literal
 
-from aiperf.analysis.distributions import t_quantile
+from aiperf.analysis.distributions import sign_test_count, t_quantile
 from aiperf.records.surveyed import SurveyReading, SurveyRecord
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ _CLIPPED_SHARE += _CLIP**2 * math.erfc(_CLIP / math.sqrt(2))
 _CLIP_WORTH = 0.9
 _MAD_WORTH = 0.37
 """Degrees of freedom of these estimates of a standard deviation, in those of the root mean square."""
+_AGREE = 1 / 64
+"""Of the sign test that the launches of a slow link must pass: of six all are beyond the threshold, of 24 eighteen."""
 _LINKS_SHARE = 0.2
 """Of the chance of a false verdict, what links get: of them only slow ones are named."""
 _DRAWS = 500
@@ -82,9 +84,9 @@ def judge(readings: Iterable[SurveyReading], nodes: int, *, threshold: float) ->
     on a link of fewer than four nodes.
 
     ``threshold``: the deficit that matters, as a share. slow: the whole interval lies beyond it, and so does what its
-    launches say by themselves (of six of a node all but one); ok: the interval lies below it. A node without a reading
-    is unreachable. The intervals hold for all verdicts of a session together. Batches of more than two nodes say
-    nothing of one of them: each node is in too few for that.
+    launches say by themselves (of six of a node all but one; of a link see ``_AGREE``); ok: the interval lies below it.
+    A node without a reading is unreachable. The intervals hold for all verdicts of a session together. Batches of more
+    than two nodes say nothing of one of them: each node is in too few for that.
     """
     by_metric: dict[str, list[SurveyReading]] = defaultdict(list)
     # In one order: sums of the same values in another one differ in their last digits.
@@ -339,7 +341,8 @@ def _of_pairs(
         # What the other links of its ends leave uncertain is part of it.
         own = math.sqrt(of_noise / len(values) + 2 * lasting / min(met[end] for end in link))
         reach = _reach(own, df_noise, of_link)
-        verdict = _verdict(metric, link, middles[link], min(values), reach, delta)
+        lowest = sorted(values)[-sign_test_count(len(values), _AGREE)]
+        verdict = _verdict(metric, link, middles[link], lowest, reach, delta)
         judged += [verdict] if verdict.word != "ok" and met[link[0]] > 2 else []
     return judged
 

@@ -256,6 +256,39 @@ def test_a_link_that_is_undecided_is_listed_with_its_interval_and_the_reason():
     assert listed[1, 4].low < math.log(1.03) < listed[1, 4].high
 
 
+class Apart(Calm):
+    """A pair's readings differ from part to part by 6 %."""
+
+    def error(self, nodes: tuple[int, ...]) -> float:
+        return super().error(nodes) + (self.draw.gauss(0, 0.06) if len(nodes) == 2 else 0.0)
+
+
+def in_24_parts(monkeypatch, seeds, **fleet) -> list[set[tuple[int, ...]]]:
+    """What sessions of 24 parts name, where pairs differ from part to part."""
+    monkeypatch.setattr("aiperf.plan.survey.LAUNCHES", 24)
+    monkeypatch.setitem(session.__globals__, "LAUNCHES", 24)
+    judged = [judge(session(seed, host=Apart, **fleet), NODES, threshold=0.03) for seed in seeds]
+    return [{one.nodes for one in each if one.word == "slow"} for each in judged]
+
+
+def test_with_24_parts_a_link_that_some_parts_do_not_show_is_named(monkeypatch):
+    assert in_24_parts(monkeypatch, [0], link={(1, 4): 0.2}) == [{(1, 4)}]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("expected", "fleet", "least"),
+    [
+        ({(1, 4)}, {"link": {(1, 4): 0.2}}, 88),
+        (set(), {}, 95),
+        ({(3,)}, {"slow": {3: 0.1}}, 95),
+        ({(3,), (6,)}, {"slow": {3: 0.1, 6: 0.1}}, 95),
+    ],
+)
+def test_with_24_parts_a_slow_link_slow_nodes_and_a_healthy_fleet_are_told_apart(monkeypatch, expected, fleet, least):
+    assert in_24_parts(monkeypatch, range(SESSIONS), **fleet).count(expected) >= least
+
+
 def test_the_same_readings_give_the_same_verdicts_in_any_order():
     readings = session(5, slow={2: 0.1})
     said = {repr(judge(readings, NODES, threshold=0.03))}
