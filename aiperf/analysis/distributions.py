@@ -121,3 +121,12 @@ def _solve(cdf: Callable[[float], float], p: float, high: float) -> float:
         else:
             high = middle
     return middle
+
+
+def sign_test_count(values: int, error: float) -> int:
+    """How many of ``values`` must lie on one side so that chance puts as many there with a probability of at most
+    ``error``; all of them where even that is likelier."""
+    needed, tail = values, 0.5**values
+    while needed > 1 and (tail := tail + math.comb(values, needed - 1) * 0.5**values) <= error:
+        needed -= 1
+    return needed

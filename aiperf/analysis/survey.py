@@ -13,13 +13,18 @@ from itertools import combinations
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, Literal
 
-from aiperf.analysis.distributions import t_quantile
+from aiperf.analysis.distributions import sign_test_count, t_quantile
 from aiperf.records.surveyed import SurveyReading, SurveyRecord
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SurveyWord = Literal["slow", "ok", "undecided", "unreachable"]
+SurveyReason = Literal[
+    "", "too_few_parts", "too_few_pairs", "spans_threshold", "parts_disagree", "no_readings", "not_joined", "lost"
+]
+"""Why a verdict is undecided or unreachable. A verdict needs two parts, and by a metric of pairs more pairs than nodes;
+its interval must not contain the threshold, and the parts by themselves must not contradict it."""
 ERROR = 0.05
 """Chance of any false verdict in a session; shared out over all of its comparisons (Bonferroni)."""
 _MAD = 1.4826
@@ -38,6 +43,8 @@ _CLIPPED_SHARE += _CLIP**2 * math.erfc(_CLIP / math.sqrt(2))
 _CLIP_WORTH = 0.9
 _MAD_WORTH = 0.37
 """Degrees of freedom of these estimates of a standard deviation, in those of the root mean square."""
+_AGREE = 1 / 64
+"""Of the sign test that the launches of a slow link must pass: of six all are beyond the threshold, of 24 eighteen."""
 _LINKS_SHARE = 0.2
 """Of the chance of a false verdict, what links get: of them only slow ones are named."""
 _DRAWS = 500
@@ -58,25 +65,28 @@ class SurveyVerdict:
     low: float
     high: float
     word: SurveyWord
+    reason: SurveyReason = ""
 
 
 def survey_verdicts(survey: SurveyRecord) -> tuple[SurveyVerdict, ...]:
     """What a survey says; the same readings always say the same. Of a lost node they say what it was before."""
     gone = {(one.node,) for one in survey.lost}
     judged = judge(survey.readings, len(survey.nodes), threshold=survey.threshold)
-    found = [replace(one, word="unreachable") if one.nodes in gone else one for one in judged]
+    found = [replace(one, word="unreachable", reason="lost") if one.nodes in gone else one for one in judged]
     metrics = dict.fromkeys(one.metric for one in found)
     absent = range(len(survey.nodes), len(survey.names))
-    return (*found, *(_unreachable(metric, node) for node in absent for metric in metrics))
+    never = [_unreachable(metric, node, "not_joined") for node in absent for metric in metrics]
+    return (*found, *never)
 
 
 def judge(readings: Iterable[SurveyReading], nodes: int, *, threshold: float) -> tuple[SurveyVerdict, ...]:
-    """A verdict on each of ``nodes`` nodes by every metric, and on the links that are not ok by metrics of pairs.
+    """A verdict on each of ``nodes`` nodes by every metric, and on the links that are not ok by metrics of pairs; none
+    on a link of fewer than four nodes.
 
     ``threshold``: the deficit that matters, as a share. slow: the whole interval lies beyond it, and so does what its
-    launches say by themselves (of six of a node all but one); ok: the interval lies below it. A node without a reading
-    is unreachable. The intervals hold for all verdicts of a session together. Batches of more than two nodes say
-    nothing of one of them: each node is in too few for that.
+    launches say by themselves (of six of a node all but one; of a link see ``_AGREE``); ok: the interval lies below it.
+    A node without a reading is unreachable. The intervals hold for all verdicts of a session together. Batches of more
+    than two nodes say nothing of one of them: each node is in too few for that.
     """
     by_metric: dict[str, list[SurveyReading]] = defaultdict(list)
     # In one order: sums of the same values in another one differ in their last digits.
@@ -100,7 +110,10 @@ def _verdict(
     """``lowest``: what the launches say that find it fastest; ``reach``: of the interval, NaN where there is none."""
     low, high = middle - reach, middle + reach
     word: SurveyWord = "slow" if min(low, lowest) > delta else "ok" if high < delta else "undecided"
-    return SurveyVerdict(metric, nodes, middle, low, high, word)
+    reason: SurveyReason = ""
+    if word == "undecided":
+        reason = "too_few_parts" if math.isnan(reach) else "parts_disagree" if low > delta else "spans_threshold"
+    return SurveyVerdict(metric, nodes, middle, low, high, word, reason)
 
 
 def _lowest(values: Sequence[float]) -> float:
@@ -115,9 +128,9 @@ def _reach(error: float, df: float, chance: float) -> float:
     return t_quantile(1 - chance / 2, max(1.0, df)) * error if df > 0 else math.nan
 
 
-def _unreachable(metric: str, node: int) -> SurveyVerdict:
+def _unreachable(metric: str, node: int, reason: SurveyReason = "no_readings") -> SurveyVerdict:
     """The verdict on a node without readings."""
-    return SurveyVerdict(metric, (node,), math.nan, math.nan, math.nan, "unreachable")
+    return SurveyVerdict(metric, (node,), math.nan, math.nan, math.nan, "unreachable", reason)
 
 
 def _centre(values: Sequence[float]) -> float:
@@ -321,13 +334,16 @@ def _of_pairs(
     of_links, of_launches = lasting * _CENTRE_COST * covariance, effects.covariance()
     shares = [(float(each.trace()), own) for each, own in ((of_links, _CLIP_WORTH * df), (of_launches, effects.df))]
     judged = effects.verdicts(metric, nodes, delta, of_links + of_launches, _joint_df(shares), of_node)
+    if df <= 0:
+        judged = [replace(one, reason="too_few_pairs") if one.word == "undecided" else one for one in judged]
     met = {node: sum(node in link for link in left) for node in effects.by_node}
     for link, values in left.items():
         # What the other links of its ends leave uncertain is part of it.
         own = math.sqrt(of_noise / len(values) + 2 * lasting / min(met[end] for end in link))
         reach = _reach(own, df_noise, of_link)
-        verdict = _verdict(metric, link, middles[link], min(values), reach, delta)
-        judged += [verdict] if verdict.word == "slow" and met[link[0]] > 2 else []
+        lowest = sorted(values)[-sign_test_count(len(values), _AGREE)]
+        verdict = _verdict(metric, link, middles[link], lowest, reach, delta)
+        judged += [verdict] if verdict.word != "ok" and met[link[0]] > 2 else []
     return judged
 
 

@@ -209,12 +209,14 @@ def _bring_home(job: Submitted, results: Path, *, quiet: bool) -> int:
     state = job.wait(line.show)
     line.end()
     code = job.exit_code()
-    if job.out.is_file():
-        print(job.out.read_text(encoding="utf-8", errors="replace"), end="")
-    if code is not None:
+    said = job.out.read_text(encoding="utf-8", errors="replace") if job.out.is_file() else ""
+    print(said, end="")
+    if code is not None and (said or not job.survey()):
         return code
     run, typed = job.run(), job.typed()
     way = f"continue with: {job_again(typed, run)}" if run and typed else "it stored nothing; submit it again"
+    if file := job.survey():
+        way = f"show what it measured with: {shlex.join(['aiperf', 'survey', '--from', file])}"
     try:
         require_space(job.stem.parent if job.stem.parent.is_dir() else results)
     except UserError:

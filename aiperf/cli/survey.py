@@ -5,6 +5,7 @@ What must not live here: measuring, verdicts.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import os
@@ -37,16 +38,26 @@ from aiperf.cli.output import HtmlOption, refuse_page_in, write_page
 from aiperf.cli.slurm import with_slurm
 from aiperf.errors import Exit, usage
 from aiperf.host.read import read_host
+from aiperf.launch.environment import RUN_NOTE_VARIABLE
 from aiperf.launch.gang import LaunchFailed
 from aiperf.plan.survey import PLAN_SECONDS, survey_cost
 from aiperf.recipes.survey import SurveyRequest, run_survey
-from aiperf.records.surveyed import PAIR_METRIC
+from aiperf.records.surveyed import PAIR_METRIC, SurveyRecord
 from aiperf.report.html.listing_page import survey_html
 from aiperf.report.layout.formats import OutputFormat, print_in
 from aiperf.report.numbers import counted
-from aiperf.report.views.survey_table import batch_lines, history_view_of, plan_view_of, survey_rows, survey_view
+from aiperf.report.views.survey_table import (
+    SurveyLength,
+    batch_lines,
+    history_view_of,
+    plan_view_of,
+    survey_rows,
+    survey_view,
+)
 from aiperf.store.surveys import read_survey, read_surveys
 
+_EARLY_SHOWN = 3
+"""Surveys that ended early, as far as a history names them one by one."""
 _Threshold = Annotated[str, typer.Option("--threshold", help="Smallest deficit that matters: 3% or 0.03.")]
 _Groups = Annotated[
     int, typer.Option("--groups", min=0, max=64, help="Try it on this host, with N groups of processes as nodes.")
@@ -120,9 +131,34 @@ def survey(
                 found, file = run_survey(asked, host=read_host(), settings=settings, cluster=cluster, note=note)
             except LaunchFailed as error:
                 raise usage(f"a node failed: {error}", "Drain it, or leave it out.", "survey") from None
+            if found.ended == "interrupted":
+                _leave_note(file)
     names = found.names
-    rows = survey_rows(survey_verdicts(found), names, found.unreachable)
+    rows = survey_rows(survey_verdicts(found), names, found.unreachable, length=SurveyLength.of(found))
+    shares = {pair: math.expm1(log) for pair, log in pair_times(found.readings, PAIR_METRIC).items()}
+    on_slurm = "SLURM_JOB_ID" in os.environ
+    view = survey_view(rows, names, on_slurm=on_slurm, about=_about(found, file), pairs=shares)
+    if html:
+        write_page(results / "survey.html", survey_html(view, shares, names), form, fresh=True)
+    else:
+        print_in(form, view)
+    if found.ended == "interrupted" and not stored:
+        raise typer.Exit(Exit.INTERRUPTED)
+    raise typer.Exit(Exit.UNFIT if any(row.verdict in ("slow", "unreachable") for row in rows) else Exit.OK)
+
+
+def _leave_note(file: Path) -> None:
+    """Tell whoever collects the Slurm job where its survey is: srun prints nothing of a job that was cancelled."""
+    if note := os.environ.get(RUN_NOTE_VARIABLE):
+        with contextlib.suppress(OSError):
+            Path(note).with_suffix(".survey").write_text(str(file.absolute()), encoding="utf-8")
+
+
+def _about(found: SurveyRecord, file: Path) -> list[str]:
+    """What is said below the table."""
+    names = found.names
     about = [f"{len(names)} nodes · deficits over {found.threshold:g} matter · {file}"]
+    about += [SurveyLength.of(found).line] if found.ended else []
     about += [f"drill: {found.drill}"] if found.drill else []
     about += [
         f"{names[one.node]} was lost at {one.when}, in round {one.round}; its readings are from before · {one.why}"
@@ -130,14 +166,7 @@ def survey(
     ]
     about += [f"{names[node]} {found.unreachable[node]}" for node in range(len(found.nodes), len(names))]
     about += batch_lines(times_by_size(found.readings), len(found.nodes))
-    about += [f"not measured: {reason}" for reason in found.skipped]
-    shares = {pair: math.expm1(log) for pair, log in pair_times(found.readings, PAIR_METRIC).items()}
-    view = survey_view(rows, names, on_slurm="SLURM_JOB_ID" in os.environ, about=about, pairs=shares)
-    if html:
-        write_page(results / "survey.html", survey_html(view, shares, names), form, fresh=True)
-    else:
-        print_in(form, view)
-    raise typer.Exit(Exit.UNFIT if any(row.verdict in ("slow", "unreachable") for row in rows) else Exit.OK)
+    return about + [f"not measured: {reason}" for reason in found.skipped]
 
 
 def _show_history(form: OutputFormat, results: Path, threshold: float) -> None:
@@ -148,8 +177,12 @@ def _show_history(form: OutputFormat, results: Path, threshold: float) -> None:
     about = [
         f"{counted(len(found), 'survey')}, {found[0].when} to {found[-1].when} · deficits over the fleet of each survey"
     ]
+    early = [f"survey of {one.when}: {SurveyLength.of(one).line}" for one in found if one.ended]
+    about += early[-_EARLY_SHOWN:]
+    about += [f"{len(early) - _EARLY_SHOWN} more surveys ended early"] if len(early) > _EARLY_SHOWN else []
     warnings = [each.sentence for each in damaged]
-    print_in(form, history_view_of(node_histories(known, threshold=threshold), about=about), warnings=warnings)
+    view = history_view_of(node_histories(known, threshold=threshold), about=about, last=SurveyLength.of(found[-1]))
+    print_in(form, view, warnings=warnings)
 
 
 def _show_plan(form: OutputFormat, results: Path, nodes: int, stored: str) -> None:

@@ -27,7 +27,7 @@ from aiperf.plan.order import PairPlan
 from aiperf.plan.survey import Round, launch_of, survey_plan
 from aiperf.protocol.messages import FirstIterationRequest, LoadRequest, SetUpRequest, TurnRequest
 from aiperf.records import Case, Check, Measure, Side
-from aiperf.records.surveyed import CARD_PAIR_METRIC, PAIR_METRIC, LostNode, SurveyReading, SurveyRecord
+from aiperf.records.surveyed import CARD_PAIR_METRIC, PAIR_METRIC, Ended, LostNode, SurveyReading, SurveyRecord
 from aiperf.settings import Settings
 from aiperf.store.surveys import write_survey
 from aiperf.units import format_percent
@@ -51,6 +51,8 @@ _TOGETHER = {PAIR_METRIC: {"size": 4 << 20, "backend": "gloo"}, CARD_PAIR_METRIC
 _SAMPLES = 3
 _SAMPLE_S = 0.02
 """Length aimed at for a sample."""
+_SIGNAL_S = 1.0
+"""Time that a signal to all processes of a job takes to reach the last one."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,8 @@ def run_survey(
     cluster: Nodes | None,
     note: Callable[[str], None],
 ) -> tuple[SurveyRecord, Path]:
-    """Measure and store a survey. Raises UserError, LaunchFailed with the node that failed, and OSError."""
+    """Measure and store a survey, an interrupted one with its complete rounds. Raises UserError, LaunchFailed with the
+    node that failed, OSError, and KeyboardInterrupt if no round was complete."""
     names = cluster.names if cluster else tuple(f"group{i}" for i in range(asked.groups))
     if len(names) < 2:
         raise usage("a survey needs at least 2 nodes.", "Add --slurm -N 8, or --groups 4 to try it here.")
@@ -107,24 +110,38 @@ def run_survey(
         others = [int(each["gpus"]) for each in cluster.facts] if cluster else []
         battery.count_cards([len(host.gpus), *others])
         try:
-            readings = tuple(battery.measure(host, guardian, cluster, note))
+            read, ended = _read(battery.measure(host, guardian, cluster, note), planned=len(rounds))
+            absent = cluster.absent if cluster else {}
+            survey = SurveyRecord(
+                names,
+                asked.seed,
+                asked.threshold,
+                tuple(reading for each in read for reading in each),
+                _now(),
+                asked.drill(names),
+                *(tuple(absent), tuple(battery.lost), tuple(absent.values())),
+                tuple(f"{metric}: {why}" for metric, why in battery.skipped.items()),
+                battery.seconds,
+                ended,
+                *(len(read), len(rounds)),
+            )
+            # Before its processes end: whoever interrupted it may not wait for long.
+            return survey, write_survey(survey, settings.results)
         finally:
             battery.end()
-    absent = cluster.absent if cluster else {}
-    survey = SurveyRecord(
-        names,
-        asked.seed,
-        asked.threshold,
-        readings,
-        _now(),
-        asked.drill(names),
-        tuple(absent),
-        tuple(battery.lost),
-        tuple(absent.values()),
-        tuple(f"{metric}: {why}" for metric, why in battery.skipped.items()),
-        battery.seconds,
-    )
-    return survey, write_survey(survey, settings.results)
+
+
+def _read(rounds: Iterator[list[SurveyReading]], *, planned: int) -> tuple[list[list[SurveyReading]], Ended]:
+    """The readings of each round that was complete, and why there are fewer of them than ``planned``."""
+    read: list[list[SurveyReading]] = []
+    try:
+        for each in rounds:
+            read.append(each)  # one by one, so that an interrupt leaves those before it
+    except KeyboardInterrupt:
+        if not read:
+            raise
+        return read, "interrupted" if len(read) < planned else ""
+    return read, "nodes_lost" if len(read) < planned else ""
 
 
 class _NotMeasured(Exception):
@@ -181,9 +198,9 @@ class _Battery:
 
     def measure(
         self, host: HostFacts, guardian: Guardian, cluster: Nodes | None, note: Callable[[str], None]
-    ) -> Iterator[SurveyReading]:
-        """The readings of all rounds. Raises LaunchFailed where a node fails without being lost, or before the first
-        reading fewer than two are left."""
+    ) -> Iterator[list[SurveyReading]]:
+        """The readings of each round as soon as it is complete. Raises LaunchFailed where a node fails without being
+        lost, or before the first reading fewer than two are left."""
         note(f"survey of {len(self._names)} nodes: {len(self._rounds)} rounds")
         gang, number, measured = None, 0, False
         while number < len(self._rounds):
@@ -203,6 +220,8 @@ class _Battery:
             except LaunchFailed as error:
                 gang = None
                 self.end()
+                # What ends the whole job may end a rank of it first: then no node is lost.
+                time.sleep(_SIGNAL_S)
                 new = self._leave_out(error, number, cluster)
                 if not new:
                     raise
@@ -215,7 +234,7 @@ class _Battery:
                 if ended:
                     return
             else:
-                yield from found
+                yield found
                 measured = True
                 number += 1
                 note(f"round {number} of {len(self._rounds)}")

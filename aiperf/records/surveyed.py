@@ -6,11 +6,15 @@ What must not live here: verdicts (analysis/survey.py), files (store/surveys.py)
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 PAIR_METRIC = "all_reduce"
 """The metric of nodes together, over Gloo."""
 CARD_PAIR_METRIC = "gpu_all_reduce"
 """The same between their first GPUs, over NCCL."""
+Ended = Literal["", "interrupted", "nodes_lost"]
+"""Why a survey ended before its last round: a signal (Ctrl-C, a cancelled job, a time limit), or its head was lost or
+fewer than two nodes were left; empty for one that was finished."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,11 @@ class SurveyRecord:
     seconds: dict[str, float] = field(default_factory=dict)
     """What it took, in the middle: ``start`` of the processes, ``joining`` of a round's batches, and a round of
     ``pairs`` and of larger ``batches``, as nodes that measure at the same time take them."""
+    ended: Ended = ""
+    rounds: int = 0
+    """Rounds that were complete, whose readings are kept, of ``planned``; both are 0 in surveys from before this was
+    kept."""
+    planned: int = 0
 
     @property
     def names(self) -> tuple[str, ...]:

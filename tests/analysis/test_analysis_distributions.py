@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import scipy
 
-from aiperf.analysis.distributions import beta_quantile, chi_square_quantile, t_quantile, t_tail
+from aiperf.analysis.distributions import beta_quantile, chi_square_quantile, sign_test_count, t_quantile, t_tail
 
 DF = (1, 2, 3.7, 8, 38, 1000, 1e6)
 
@@ -38,3 +38,10 @@ def test_quantiles_of_chi_square_agree_with_scipy(df, p) -> None:
 @pytest.mark.parametrize(("a", "b", "p"), [(1, 20, 0.95), (2, 19, 0.95), (21, 100, 0.05), (0.5, 3, 0.5)])
 def test_quantiles_of_beta_agree_with_scipy(a, b, p) -> None:
     assert beta_quantile(p, a, b) == pytest.approx(scipy.stats.beta.ppf(p, a, b), rel=1e-10)
+
+
+def test_a_sign_test_asks_for_the_fewest_that_chance_rarely_exceeds() -> None:
+    assert [sign_test_count(values, 1 / 64) for values in (1, 3, 6, 12, 24, 48)] == [1, 3, 6, 11, 18, 32]
+    for values in range(6, 60):
+        needed = sign_test_count(values, 1 / 64)
+        assert scipy.stats.binom.sf(needed - 1, values, 0.5) <= 1 / 64 < scipy.stats.binom.sf(needed - 2, values, 0.5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -86,6 +87,25 @@ def test_programs_die_with_the_comparison_that_started_them(marked) -> None:
     process.terminate()
     out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, "Traceback" in out + err) == (130, False)
+    assert until(lambda: not processes_with(marked.env["TEST_MARK"]))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_survey_stores_and_reports_what_was_measured(marked, number) -> None:
+    process = marked.start("survey", "--groups", "3", "--json", "--results", str(marked.folder / "results"))
+    for line in process.stderr:
+        if line.startswith("round 2 of"):
+            break
+    # To all processes, as a scheduler sends it.
+    os.killpg(process.pid, number)
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, "Traceback" in err) == (130, False)
+    (file,) = (marked.folder / "results" / "surveys").glob("*.json")
+    record = json.loads(file.read_text())
+    assert (record["ended"], record["planned"], record["lost"]) == ("interrupted", 24, [])
+    assert 2 <= record["rounds"] < 24
+    assert {row["ended"] for row in json.loads(out)} == {"interrupted"}
     assert until(lambda: not processes_with(marked.env["TEST_MARK"]))
 
 

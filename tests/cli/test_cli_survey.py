@@ -96,6 +96,24 @@ def test_history_keeps_a_node_that_the_last_survey_lost_or_did_not_reach(user):
     assert round(before, 1) == 0.2
 
 
+def test_a_survey_that_ended_early_says_so_in_the_table_in_json_and_in_the_history(user):
+    folder = user.folder / "results" / "surveys"
+    folder.mkdir(parents=True)
+    file = stored(user, ended="interrupted", rounds=9, planned=12, when="2026-01-02")
+    (folder / "2026-01-02.json").write_text(Path(file).read_text())
+    done = user.types("survey", "--from", file)
+    assert (done.code, "interrupted after 9 of 12 rounds" in done.out) == (0, True)
+    history = user.types("survey", "--history", "--results", str(folder.parent))
+    assert "survey of 2026-01-02: interrupted after 9 of 12 rounds" in history.out
+    for typed in (("--from", file), ("--history", "--results", str(folder.parent))):
+        rows = json.loads(user.types("survey", *typed, "--json").out)
+        assert {(row["ended"], row["rounds"], row["planned"]) for row in rows} == {("interrupted", 9, 12)}
+    whole = user.types("survey", "--from", stored(user, rounds=12, planned=12)).out
+    assert "of 12 rounds" not in whole
+    lost = user.types("survey", "--from", stored(user, ended="nodes_lost", rounds=9, planned=12)).out
+    assert "ended early, because too few nodes were left, after 9 of 12 rounds" in " ".join(lost.split())
+
+
 def test_history_does_not_call_a_node_unreachable_that_lacks_the_readings_of_one_metric(user):
     folder = user.folder / "results" / "surveys"
     folder.mkdir(parents=True)

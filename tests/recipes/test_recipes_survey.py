@@ -17,7 +17,7 @@ from aiperf.plan import survey as survey_plans
 from aiperf.recipes import survey as survey_module
 from aiperf.recipes.survey import SurveyRequest, run_survey
 from aiperf.records import Side
-from aiperf.records.surveyed import PAIR_METRIC
+from aiperf.records.surveyed import PAIR_METRIC, SurveyReading
 from aiperf.store.surveys import read_survey
 from tests.recipes.recipes_made import make_settings, survey_in_small
 
@@ -58,6 +58,7 @@ def test_a_survey_reads_every_group_and_pair_three_times_and_names_the_slowed_on
     assert (survey.nodes, survey.drill) == (("group0", "group1", "group2"), "group1 +300 %")
     assert repr(survey_verdicts(read_survey(file))) == repr(survey_verdicts(survey))
     assert said[-1] == "round 12 of 12"
+    assert (survey.ended, survey.rounds, survey.planned) == ("", 12, 12)
     # Forwards in one round and backwards in the next, so that a drift of the host cancels.
     order = [[one.nodes for one in alone if one.round == turn] for turn in sorted({one.round for one in alone})]
     assert all(sorted(turn) == [(0,), (1,), (2,)] for turn in order)
@@ -101,6 +102,42 @@ def test_a_node_that_dies_in_mid_survey_is_unreachable_and_the_others_go_on(tmp_
     assert words == {"unreachable"}
     assert all(one.word != "unreachable" for one in survey_verdicts(survey) if one.nodes != (1,))
     assert read_survey(file) == survey
+
+
+def test_an_interrupted_survey_is_stored_with_its_complete_rounds_and_leaves_no_process(tmp_path):
+    def interrupt(line: str) -> None:
+        if line == "round 2 of 12":
+            raise KeyboardInterrupt
+
+    asked = SurveyRequest(1, 0.03, groups=3)
+    survey, file = run_survey(asked, host=HOST, settings=make_settings(tmp_path), cluster=None, note=interrupt)
+    assert (survey.ended, survey.rounds, survey.planned, survey.lost) == ("interrupted", 2, 12, ())
+    assert {one.round for one in survey.readings} == {0, 1}
+    assert read_survey(file) == survey
+    assert {one.word for one in survey_verdicts(survey)} <= {"undecided", "unreachable"}
+    with pytest.raises(IndexError):
+        kill_rank(0)
+    assert list((tmp_path / ".nodes").iterdir()) == []
+
+
+def test_a_survey_that_is_interrupted_in_a_round_keeps_nothing_of_that_round():
+    def rounds():
+        yield [SurveyReading("gemm", 0, (0,), 1.0)]
+        raise KeyboardInterrupt
+
+    assert survey_module._read(rounds(), planned=3) == ([[SurveyReading("gemm", 0, (0,), 1.0)]], "interrupted")
+    assert survey_module._read(iter([[], []]), planned=3) == ([[], []], "nodes_lost")
+    assert survey_module._read(iter([[]] * 3), planned=3) == ([[]] * 3, "")
+
+
+def test_a_survey_that_is_interrupted_before_a_round_is_complete_stores_nothing(tmp_path):
+    def interrupt(line: str) -> None:
+        raise KeyboardInterrupt
+
+    asked = SurveyRequest(1, 0.03, groups=3)
+    with pytest.raises(KeyboardInterrupt):
+        run_survey(asked, host=HOST, settings=make_settings(tmp_path), cluster=None, note=interrupt)
+    assert not (tmp_path / "surveys").exists()
 
 
 @pytest.mark.long

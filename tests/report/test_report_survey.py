@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 from contextlib import redirect_stdout
+from dataclasses import replace
 
 from aiperf.analysis.survey import SurveyVerdict
 from aiperf.report.layout.formats import OutputFormat, print_in
@@ -64,6 +66,27 @@ def test_the_command_that_drains_a_node_is_one_line_to_copy_however_narrow_the_t
     (drain,) = [line for line in out.splitlines() if "scontrol" in line]
     assert drain.endswith('gpu0_gemm +10.0 %, gpu1_gemm +10.0 %"')
     assert len(drain) > 100
+
+
+def test_undecided_links_follow_the_nodes_and_the_table_shows_the_slowest_and_counts_the_rest():
+    links = [judged("all_reduce", (i, j), "undecided", 0.01 * (4 * i + j)) for i in range(4) for j in range(i)]
+    found = [replace(one, reason="spans_threshold") for one in links]
+    worst = judged("all_reduce", (0, 9), "undecided", 1.0)
+    found += [judged("gemm", (2,), "ok"), replace(worst, reason="parts_disagree")]
+    names = [f"n{i}" for i in range(10)]
+    rows = survey_rows(found, names)
+    out, listed = io.StringIO(), io.StringIO()
+    for form, stream in ((OutputFormat.table, out), (OutputFormat.json, listed)):
+        with redirect_stdout(stream):
+            print_in(form, survey_view(rows, names, on_slurm=True, about=[]))
+    shown = [line.split()[:3:2] for line in out.getvalue().splitlines() if re.match(r"n\d – n\d", line.strip())]
+    assert shown == [["n0", "n9"], ["n3", "n2"], ["n3", "n1"], ["n3", "n0"], ["n2", "n1"]]
+    assert "interval spans threshold" in out.getvalue()
+    assert "2 more links undecided" in out.getvalue()
+    codes = [(row["node"], row["code"], row["low"] < row["deficit"]) for row in json.loads(listed.getvalue())]
+    assert codes[:2] == [("n2", "", True), ("n0 – n9", "parts_disagree", True)]
+    assert [code for _, code, _ in codes[2:]] == ["spans_threshold"] * 6
+    assert "more link" not in printed(found[:5])
 
 
 def test_a_node_without_readings_has_no_numbers():

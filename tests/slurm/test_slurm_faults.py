@@ -125,6 +125,22 @@ def test_a_survey_that_loses_a_node_calls_it_unreachable_and_judges_the_other_on
     assert run.workers() == []
 
 
+def test_a_cancelled_survey_keeps_its_complete_rounds_calls_no_node_lost_and_leaves_nothing(cluster, tmp_path):
+    run = Run(cluster, tmp_path)
+    argv = [*AIPERF, "survey", "--slurm", "-N", "2", "--results", str(tmp_path), "--json"]
+    survey = subprocess.Popen(argv, env=cluster.env, cwd=tmp_path, stdout=-1, stderr=-1, text=True)
+    until(lambda: any("round 1 of" in path.read_text() for path in tmp_path.glob(".nodes/slurm-*.err")), 60)
+    subprocess.run(["scancel", "--name=aiperf"], env=cluster.env, check=True)
+    _, err = survey.communicate(timeout=60)
+    assert survey.returncode == 130, err
+    (stored,) = (tmp_path / "surveys").glob("*.json")
+    assert f"show what it measured with: aiperf survey --from {stored}" in err
+    record = json.loads(stored.read_text())
+    assert (record["ended"], record["lost"], record["planned"]) == ("interrupted", [], 12)
+    assert 1 <= record["rounds"] < 12
+    until(lambda: run.workers() == [], 10)
+
+
 def test_a_survey_of_three_nodes_goes_on_without_the_one_that_crashes_and_with_the_one_that_is_drained(
     three_nodes, tmp_path
 ):

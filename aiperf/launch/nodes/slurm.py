@@ -29,7 +29,7 @@ _FIRST_LOOK_S, _SLOWEST_LOOK_S = 0.5, 10.0
 _LAG_S = 5.0
 """How long a shared folder may take to show what a node has written."""
 _SCRIPT = """#!/bin/bash
-rm -f {stem}.exit
+rm -f {stem}.exit {stem}.survey
 echo '    ' > {stem}.head  # its place, should the folder fill up
 export {head}={stem}.head
 export {note}={stem}.run {typed_variable}={typed}
@@ -124,6 +124,10 @@ class Submitted:
     def run(self) -> str:
         """The name of the run that it began; empty for none."""
         return self._noted("run")
+
+    def survey(self) -> str:
+        """The file of the survey that it stored; empty for none."""
+        return self._noted("survey")
 
     def typed(self) -> str:
         """The command that submitted it; empty where it never began."""

@@ -1,4 +1,4 @@
-"""A survey in every format: each node and slow link by metric, and what to do about those that are slow.
+"""A survey in every format: each node by metric, each link that is not ok, and what to do about those that are slow.
 
 What must not live here: verdicts.
 """
@@ -9,17 +9,25 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 from aiperf.analysis.survey import SurveyVerdict
 from aiperf.analysis.survey_history import NodeHistory
 from aiperf.plan.survey import SurveyCost
+from aiperf.records.surveyed import Ended, SurveyRecord
 from aiperf.report.layout.formats import Printed, printed_listing
 from aiperf.report.layout.page import Block, Sentences
 from aiperf.report.layout.table import Table, TableColumn
-from aiperf.report.numbers import DASH, format_change, format_change_interval, format_value, whole_change
+from aiperf.report.numbers import DASH, counted, format_change, format_change_interval, format_value, whole_change
 from aiperf.units import format_duration
 
 _PARTS = {"copy": "memory", "gemm": "CPU", "disk": "disk", "all_reduce": "NIC", "gpu_all_reduce": "NIC"}
+_LINKS_SHOWN = 5
+"""Undecided links in the table; JSON and CSV have all of them."""
+_UNDECIDED = {
+    "too_few_parts": "too few parts", "too_few_pairs": "too few pairs", "spans_threshold": "interval spans threshold",
+    "parts_disagree": "parts disagree",
+}  # fmt: skip
 _WIDEST = 12
 """Nodes whose pairs fit into a terminal; the page shows more."""
 
@@ -27,9 +35,31 @@ _NO_BOUND = 10.0
 """A deficit, as a share, up to which an interval says something."""
 
 
+class SurveyLength(NamedTuple):
+    """How much of a survey was measured."""
+
+    ended: Ended
+    rounds: int
+    planned: int
+
+    @classmethod
+    def of(cls, survey: SurveyRecord) -> SurveyLength:
+        """That of a stored survey."""
+        return cls(survey.ended, survey.rounds, survey.planned)
+
+    @property
+    def line(self) -> str:
+        """In words, for one that ended early."""
+        why = {"interrupted": "interrupted", "nodes_lost": "ended early, because too few nodes were left,"}[self.ended]
+        return f"{why} after {self.rounds} of {self.planned} rounds"
+
+
+WHOLE = SurveyLength("", 0, 0)
+
+
 @dataclass(frozen=True)
 class SurveyRow:
-    """One node, or a slow link, by one metric."""
+    """One node, or a link that is not ok, by one metric."""
 
     node: str
     metric: str
@@ -44,23 +74,40 @@ class SurveyRow:
     are slow, unless all of them are of one GPU."""
     reason: str = ""
     """Why it is unreachable."""
+    code: str = ""
+    """Why it is undecided: too_few_parts, too_few_pairs, spans_threshold or parts_disagree; why it is unreachable:
+    not_joined, lost or no_readings."""
+    ended: str = ""
+    """Of the whole survey: interrupted or nodes_lost if it ended early, after ``rounds`` of ``planned`` rounds."""
+    rounds: int = 0
+    planned: int = 0
 
 
 def survey_rows(
-    verdicts: Sequence[SurveyVerdict], names: Sequence[str], unreachable: Mapping[int, str] = MappingProxyType({})
+    verdicts: Sequence[SurveyVerdict],
+    names: Sequence[str],
+    unreachable: Mapping[int, str] = MappingProxyType({}),
+    *,
+    length: SurveyLength = WHOLE,
 ) -> list[SurveyRow]:
-    """The rows, slow ones first. ``unreachable``: why a node was not there, by its number."""
+    """The rows, slow ones first; undecided links come last, the slowest first. ``unreachable``: why a node was not
+    there, by its number."""
     slow = [one for one in verdicts if one.word == "slow"]
     parts = {nodes: {_part(one.metric) for one in slow if one.nodes == nodes} for nodes in {one.nodes for one in slow}}
     rows = []
-    for one in sorted(verdicts, key=lambda one: (one.word != "slow", one.nodes, one.metric)):
+    for one in sorted(verdicts, key=_place):
         part = "link" if len(one.nodes) == 2 else _suspected(one.metric, parts.get(one.nodes, set()))
         deficit, low, high = map(_share, (one.deficit, one.low, one.high))
         name = " – ".join(names[node] for node in one.nodes)
         reason = unreachable.get(one.nodes[0], "no readings") if one.word == "unreachable" else ""
         part = part if one.word == "slow" else ""
-        rows.append(SurveyRow(name, one.metric, one.word, deficit, low, high, part, reason))
+        rows.append(SurveyRow(name, one.metric, one.word, deficit, low, high, part, reason, one.reason, *length))
     return rows
+
+
+def _place(one: SurveyVerdict) -> tuple[bool, bool, float, tuple[int, ...], str]:
+    link = one.word != "slow" and len(one.nodes) == 2
+    return one.word != "slow", link, -one.deficit if link else 0.0, one.nodes, one.metric
 
 
 def _part(metric: str) -> str:
@@ -92,15 +139,19 @@ class SurveyHistoryRow:
     high: float | None
     since: str
     """slower, no slower, undecided, new in the last survey, or unreachable in it."""
+    ended: str = ""
+    """Of the last survey: interrupted or nodes_lost if it ended early, after ``rounds`` of ``planned`` rounds."""
+    rounds: int = 0
+    planned: int = 0
 
 
-def history_view_of(found: Sequence[NodeHistory], *, about: Sequence[str]) -> Printed:
+def history_view_of(found: Sequence[NodeHistory], *, about: Sequence[str], last: SurveyLength = WHOLE) -> Printed:
     """What became of every node of the last survey, those that are slower or unreachable first."""
     order = sorted(found, key=lambda one: (one.since not in ("slower", "unreachable"), one.node, one.metric))
     rows = [
         SurveyHistoryRow(
             one.node, one.metric, one.surveys, _share(one.before), _share(one.last), _share(one.last - one.before),
-            _share(one.low), _share(one.high), one.since,
+            _share(one.low), _share(one.high), one.since, *last,
         )
         for one in order
     ]  # fmt: skip
@@ -177,6 +228,9 @@ def survey_view(
     pairs: Mapping[tuple[int, int], float] = MappingProxyType({}),
 ) -> Printed:
     """The table, then the line that drains each slow node, the square of ``pairs`` of a small fleet, then ``about``."""
+    links = [row for row in rows if row.verdict == "undecided" and row.node not in names]
+    hidden = links[_LINKS_SHOWN:]
+    shown = [row for row in rows if row not in hidden]
     table = Table(
         [
             TableColumn("node", "node", lambda row: row.node),
@@ -185,8 +239,9 @@ def survey_view(
             TableColumn("low", "interval", _interval, right=True, rank=1),
             TableColumn("part", "suspected", lambda row: row.part or DASH, rank=2),
             TableColumn("verdict", "verdict", lambda row: row.verdict),
+            TableColumn("code", "reason", lambda row: _UNDECIDED.get(row.code, ""), rank=2),
         ],
-        rows,
+        shown,
     )
     slow = dict.fromkeys(row.node for row in rows if row.verdict == "slow" and row.node in names)
     drains = [
@@ -197,10 +252,17 @@ def survey_view(
     square: list[Block] = [pair_table(pairs, names)] if pairs and 2 < len(names) <= _WIDEST else []
     parts: list[Block] = [
         Sentences(drains if on_slurm else [], lead=" ", whole=True),
+        Sentences(_hidden_line(hidden), lead=" ", style="dim"),
         *square,
         Sentences(about, lead=" ", style="dim"),
     ]
     return printed_listing(rows, [[table, *parts]], kind=SurveyRow)
+
+
+def _hidden_line(hidden: Sequence[SurveyRow]) -> list[str]:
+    if not hidden:
+        return []
+    return [f"{counted(len(hidden), 'more link')} undecided, with smaller deficits; --json lists all of them"]
 
 
 def _share(log: float) -> float | None:
