@@ -27,7 +27,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("show latest CASE", "why a case got its verdict"),
         ("show transfer.copy", "the parameters of a workload"),
     ),
-    "new": (("new my-pair", "my-pair.yaml and my-pair.py, ready to run"),),
+    "new": (
+        ("new my-pair", "my-pair.yaml and my-pair.py, ready to run"),
+        ("new my-copy --from same-vs-same", "my-copy.yaml, a shipped scenario whose parameters you can change"),
+    ),
     "report": (
         ("report latest --html", "one page that opens offline"),
         ("report latest --recompute", "recompute the verdicts from the raw samples"),

@@ -13,6 +13,7 @@ import gc
 import importlib
 import os
 import re
+import shlex
 import sys
 import traceback
 from pathlib import Path
@@ -84,6 +85,27 @@ class _Commands(typer.core.TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        own = {flag for parameter in self.get_params(ctx) for flag in parameter.opts}
+        first = next((arg for arg in args if arg not in own), "")
+        if first[:1] == "-" and first not in ("-", "--") and not own & {first[:2], first.partition("=")[0]}:
+            raise self._not_own(ctx, first.partition("=")[0], args, own)
+        return super().parse_args(ctx, args)
+
+    def _not_own(self, ctx: Any, option: str, args: list[str], own: set[str]) -> UserError:
+        """An option before the command that only commands have, or none has: the line that works, if it is known."""
+        named = [place for place, arg in enumerate(args) if arg in COMMANDS]
+        taking = [place for place in named if any(option in p.opts for p in self.get_command(ctx, args[place]).params)]
+        if taking:
+            place = taking[0]
+            kept, moved = ([arg for arg in args[:place] if (arg in own) is mine] for mine in (True, False))
+            way = f"Write it after the command: aiperf {shlex.join([*kept, args[place], *moved, *args[place + 1 :]])}"
+        elif named:
+            way = f"{nearest(option, own)} aiperf {args[named[0]]} -h lists the options of that command.".strip()
+        else:
+            way = f"{nearest(option, own)} Options of a command follow its name; aiperf -h lists all commands.".strip()
+        return usage(f'"{option}" is not an option of aiperf itself.', way)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] not in COMMANDS and args[0][:1] != "-" and not ctx.resilient_parsing:

@@ -20,6 +20,7 @@ from aiperf.cli.options import (
     ResultsOption,
     SeedOption,
     axis_values,
+    in_results,
     make_settings,
     progress_note,
     time_of,
@@ -125,15 +126,15 @@ def profile(
         read = import_reports([*imported, *map(Path, selectors)], found, ranges=sides)
         print_profiles([read], form, every_row=every_row)
         raise typer.Exit(int(profiles_exit([read])))
-    for line in passed_over(found, tools):
-        print(line, file=sys.stderr)
     wanted, seconds = chosen(found, tools), time_of("--timeout", limit)
     if command:
+        _say_passed_over(found, tools)
         read = profile_program(command, wanted, gpu=bool(host.gpus), ranges=sides, limit=seconds, note=note)
         print_profiles([read], form, every_row=every_row)
         raise typer.Exit(int(profiles_exit([read])))
     settings = make_settings(precision="standard", results=results, seed=seed)
     plan = _plan(selectors, suite, host, settings, only)
+    _say_passed_over(found, tools)
     request = ProfileRequest(wanted, limit=seconds, seed=seed, peaks=peak_rates(fingerprint(host)[0]))
     if print_commands:
         lines = commands_of(plan.cases, request, results=results)
@@ -152,13 +153,21 @@ def profile(
     raise typer.Exit(int(outcome.exit))
 
 
+def _say_passed_over(found: Sequence[ToolStatus], tools: str) -> None:
+    for line in passed_over(found, tools):
+        print(line, file=sys.stderr)
+
+
 def _print_outcome(outcome: ProfileRun, form: OutputFormat, *, every_row: bool, html: bool) -> None:
     if outcome.problem:
         print(outcome.problem, file=sys.stderr)
     page = write_page(outcome.folder, outcome.profiles) if html else None
 
+    shown = in_results(f"aiperf report {outcome.folder.name} --profiles", outcome.folder.parent)
+    again = f"{outcome.folder} · {shown} shows this again"
+
     def below(width: int) -> list[Line]:
-        return [*suite_lines(outcome.profiles, width=width), Line(str(page or outcome.folder))]
+        return [*suite_lines(outcome.profiles, width=width), *([Line(str(page))] if page else []), Line(again)]
 
     print_profiles(outcome.profiles, form, every_row=every_row, below=[[below]])
     if page and form is not OutputFormat.table:

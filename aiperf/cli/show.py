@@ -100,7 +100,9 @@ def _show_case(form: OutputFormat, name: str, case: str, results: Path) -> None:
         return
     else:
         lost = f" {len(damaged)} damaged record(s) were ignored." if damaged else ""
-        raise usage(f"{stored.folder} has no case.{lost}", f"{in_results(f'aiperf report {name}', results)} shows it.")
+        profiled = " --profiles" if read_profiles(stored.folder, spans=False)[0] else ""
+        way = f"{in_results(f'aiperf report {name}{profiled}', results)} shows what the run has."
+        raise usage(f"{stored.folder} has no measured case.{lost}", way)
     for problem in stored.warnings if case else damaged:
         print(problem.sentence, file=sys.stderr)
     # Found by case id, as the run's page does; aiperf report names what is damaged there.

@@ -37,6 +37,8 @@ _CHANGE = {
     "too_few_units": "each launch must do more work",
 }
 """Reason of an inconclusive verdict that no number of pairs changes -> what must change."""
+_EXPLAINABLE = ("unverified", "doubted")
+"""Reasons of an invalid verdict whose sentence ends with the remedy, which may be a reason to state."""
 _HUGE_LOG = 20.0
 """A log-ratio beyond this says nothing about an order, and is not far from what a float can hold as a ratio."""
 
@@ -113,6 +115,8 @@ def _open(found: Comparison, upper: float) -> str:
 
 def _surer(result: Result) -> list[str]:
     found, verdict = result.comparison, result.verdict
+    if verdict.word == "invalid" and verdict.reason in _EXPLAINABLE:
+        return ["More pairs cannot fix this: change the side or state the reason, as the verdict says."]
     if verdict.word == "invalid":
         return ["More pairs cannot fix this: the side itself must change."]
     if verdict.word == "inconclusive" and verdict.reason in BEYOND_PAIRS:

@@ -1,16 +1,22 @@
-"""``aiperf new``: a scenario and a workload of its own that run at once and teach by their comments.
+"""``aiperf new``: a scenario and a workload of its own that run at once and teach by their comments, or a copy of a
+shipped scenario.
 
-What must not live here: anything about existing scenarios.
+What must not live here: checking scenarios.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from aiperf.errors import Fault, UserError, usage
+from aiperf.scenario.find import list_scenarios
+from aiperf.scenario.wording import nearest
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}\Z")
+_BOOK = re.compile(r"^book:.*\n(?:[ \t-].*\n)*", re.MULTILINE)
+"""The citations of a scenario."""
 
 _SHORT_SCENARIO = """\
 # Is after faster than before, and do both return the same result? Run it:  aiperf run ./{name}.yaml
@@ -119,12 +125,37 @@ def scaffold(name: str, folder: Path, *, full: bool = False) -> list[Path]:
 
     Raises UserError for a name that is none, and when a file is already there or cannot be written.
     """
+    stem = _stem(name)
+    scenario, code = (_SCENARIO, _WORKLOAD) if full else (_SHORT_SCENARIO, _SHORT_CODE)
+    return _written(folder, {f"{stem}.yaml": scenario.format(name=stem), f"{stem}.py": code.format(name=stem)})
+
+
+def copy_shipped(name: str, shipped: str, folder: Path) -> list[Path]:
+    """Write a copy of the scenario ``shipped`` as ``NAME.yaml``, without ``book:``, which cites its old values.
+
+    Raises UserError where ``scaffold`` does, and for a scenario that is not shipped, or the name of one that is.
+    """
+    known = {each.name: each.path for each in list_scenarios()}
+    if (origin := known.get(shipped)) is None:
+        hint = nearest(shipped, known) or "aiperf list shows all names."
+        raise usage(f'"{shipped}" is not a shipped scenario.', hint, where="--from")
+    if (stem := _stem(name)) in known:
+        hint = f"Choose another, e.g. my-{stem}: records are stored under it, and those of both would mix."
+        raise usage(f'"{stem}" is the name of a shipped scenario.', hint)
+    text = _BOOK.sub("", origin.read_text(encoding="utf-8"))
+    return _written(folder, {f"{stem}.yaml": f"# Copied from {shipped}.\n{text}"})
+
+
+def _stem(name: str) -> str:
     stem = name.removesuffix(".yaml").removesuffix(".yml")
     if not _NAME.match(stem):
         hint = "Use letters, digits, - and _, e.g. my-pair; --folder FOLDER says where to write it."
         raise usage(f'"{name}" is not a valid scenario name.', hint)
-    scenario, code = (_SCENARIO, _WORKLOAD) if full else (_SHORT_SCENARIO, _SHORT_CODE)
-    texts = {folder / f"{stem}.yaml": scenario, folder / f"{stem}.py": code}
+    return stem
+
+
+def _written(folder: Path, named: Mapping[str, str]) -> list[Path]:
+    texts = {folder / name: text for name, text in named.items()}
     taken = [p for p in texts if p.exists()]
     if taken:
         raise UserError([Fault(str(p), "already exists.", "Choose another name; nothing was written.") for p in taken])
@@ -132,7 +163,7 @@ def scaffold(name: str, folder: Path, *, full: bool = False) -> list[Path]:
         folder.mkdir(parents=True, exist_ok=True)
         for path, text in texts.items():
             with path.open("x", encoding="utf-8") as file:
-                file.write(text.format(name=stem))
+                file.write(text)
     except OSError as error:
         raise usage(f"cannot write: {error.strerror}.", where=str(error.filename or folder)) from None
     return list(texts)

@@ -188,3 +188,27 @@ def test_a_new_scenario_goes_into_the_folder_asked_for(here, user) -> None:
     assert told.code == 0
     assert (user.folder / "deep/er/x.yaml").is_file()
     assert told.out.splitlines()[-1] == "next: aiperf run deep/er/x.yaml"
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (["--quiet", "run", "x y"], "aiperf run --quiet 'x y'"),
+        (["--no-color", "--budget", "5min", "run", "x"], "aiperf --no-color run --budget 5min x"),
+        (["--budget", "5min", "list"], "aiperf list -h lists the options of that command."),
+        (["--verison"], "Did you mean --version?"),
+        (["--quiet"], "Options of a command follow its name"),
+    ],
+)
+def test_an_option_before_the_command_is_refused_with_the_line_that_works(here, typed, said) -> None:
+    done = here(*typed)
+    assert done.code == 2
+    assert "is not an option of aiperf itself" in done.err
+    assert said in done.err
+
+
+def test_new_copies_a_shipped_scenario_that_runs_under_its_own_name(here, user) -> None:
+    done = here("new", "my-copy", "--from", "same-vs-same")
+    assert done.out.splitlines()[-1] == "next: aiperf run ./my-copy.yaml"
+    assert "book:" not in (user.folder / "my-copy.yaml").read_text()
+    assert here("new", "other", "--full", "--from", "same-vs-same").code == 2

@@ -361,7 +361,8 @@ def test_a_suite_goes_on_where_it_was_left_and_ends_in_one_table_of_its_cases(su
     assert table.split()[:2] == ["case", "by"]
     assert [line.split()[:2] for line in (first, second)] == [["first", "torch"], ["second", "torch"]]
     assert first.endswith("not readable here")
-    assert folder.endswith(suited.latest().name)
+    name = suited.latest().name
+    assert folder.endswith(f"{name} · aiperf report {name} --profiles shows this again")
     assert json.loads((suited.latest() / "run.json").read_text())["status"] == "finished"
     told = suited.types(
         "profile", "--suite", "./mine.yaml", "--with", "torch", "--resume", "latest", "--json", "--html"

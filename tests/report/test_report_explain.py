@@ -195,6 +195,10 @@ def test_what_the_check_compared_and_found_is_told() -> None:
             make_result(make_comparison(2.0, 1.0, interval=(1.9, 2.1)), "invalid"),
             "More pairs cannot fix this: the side itself must change.",
         ),
+        (
+            make_result(make_comparison(2.0, 1.0, interval=(1.9, 2.1)), "invalid", verdict={"reason": "unverified"}),
+            "More pairs cannot fix this: change the side or state the reason, as the verdict says.",
+        ),
     ],
 )
 def test_the_verdict_is_told_apart_from_its_neighbour(result: Result, said: str) -> None:

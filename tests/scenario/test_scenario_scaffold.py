@@ -12,8 +12,9 @@ from aiperf.errors import UserError
 from aiperf.plan.cases import expand
 from aiperf.scenario.document import read_document
 from aiperf.scenario.expectations import Expectation
+from aiperf.scenario.find import list_scenarios
 from aiperf.scenario.load import load_scenario
-from aiperf.scenario.scaffold import scaffold
+from aiperf.scenario.scaffold import copy_shipped, scaffold
 from aiperf.workloads.contract import Context
 
 
@@ -89,3 +90,28 @@ def test_a_folder_that_cannot_be_made_is_a_fault(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot write"):
         scaffold("pair", tmp_path / "file" / "sub")
+
+
+def test_a_copy_of_a_shipped_scenario_differs_from_it_by_its_citations_alone(tmp_path):
+    for each in list_scenarios()[::40]:
+        (path,) = copy_shipped("my-copy", each.name, tmp_path / each.name)
+        copied, origin = (dict(read_document(one).data) for one in (path, each.path))
+        origin.pop("book", None)
+        assert copied == origin
+        load_scenario(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "shipped", "said"),
+    [
+        ("mine", "same-vs-sane", "Did you mean same-vs-same"),
+        ("same-vs-same", "same-vs-same", "records are stored under it"),
+        ("a/b", "same-vs-same", "is not a valid scenario name"),
+    ],
+)
+def test_a_copy_of_nothing_or_under_a_shipped_name_is_refused(tmp_path, name, shipped, said):
+    with pytest.raises(UserError) as refused:
+        copy_shipped(name, shipped, tmp_path)
+    (fault,) = refused.value.faults
+    assert said in f"{fault.what} {fault.hint}"
+    assert not list(tmp_path.iterdir())

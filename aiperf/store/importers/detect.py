@@ -65,7 +65,8 @@ def load(path: Path) -> bytes:
                 data = packed.read(MOST_BYTES + 1)
             size = len(data)
     except (OSError, EOFError, zlib.error) as error:
-        raise usage(f"cannot be read ({getattr(error, 'strerror', None) or error}).", where=where) from None
+        why = getattr(error, "strerror", None) or error
+        raise usage(f"cannot be read ({why}).", "Name a complete file that you can read.", where) from None
     if size > MOST_BYTES:
         limit = f"{MOST_BYTES // 1024**2} MiB"
         raise usage(f"holds more than {limit}.", "Split it by benchmark, or leave out what is not needed.", where)
