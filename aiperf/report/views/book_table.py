@@ -82,16 +82,14 @@ def book_view(answered: Sequence[Answered], *, page: Page | None = None, summary
     A ``summary`` leaves the rows out in a terminal and says how to see them. Of a single row only its answer is
     explained.
     """
-    one = len(answered) == 1  # its answer is explained, and nothing is counted
+    one = len(answered) == 1
     meanings = [(a, means) for a, means in ANSWERS.items() if not one or a == answered[0].answer]
     chapters = [_chapter(name, own) for name, own in by_chapter(answered)]
     rules: Page = [
         *([] if one else [[lambda width: totals_lines(answered, width=width)]]),
         [listing(("answer", "it means"), meanings)],
-        [Sentences([LADDERS])],
+        *([] if one else [[Sentences([LADDERS])]]),
     ]
-    if len(answered) == 1 and (meaning := ANSWERS.get(answered[0].answer)):
-        rules = [[listing(("answer", "it means"), [(answered[0].answer, meaning)])]]
     whole: Page = [[Sentences(["The book and this machine"], mark="## ", dialect="markdown")], *chapters, *rules]
     short: Page = [*rules, [Sentences([_ROWS], dialect="terminal")]]
     lines = [_line(a) for a in answered]
