@@ -9,6 +9,7 @@ import contextlib
 import functools
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -40,7 +41,7 @@ from aiperf.errors import Exit, usage
 from aiperf.host.read import read_host
 from aiperf.launch.environment import RUN_NOTE_VARIABLE
 from aiperf.launch.gang import LaunchFailed
-from aiperf.plan.survey import PLAN_SECONDS, survey_cost
+from aiperf.plan.survey import LAUNCHES, PLAN_SECONDS, survey_cost
 from aiperf.recipes.survey import SurveyRequest, run_survey
 from aiperf.records.surveyed import PAIR_METRIC, SurveyRecord
 from aiperf.report.html.listing_page import survey_html
@@ -48,6 +49,7 @@ from aiperf.report.layout.formats import OutputFormat, print_in
 from aiperf.report.numbers import counted
 from aiperf.report.views.survey_table import (
     SurveyLength,
+    SurveyRow,
     batch_lines,
     history_view_of,
     plan_view_of,
@@ -55,12 +57,26 @@ from aiperf.report.views.survey_table import (
     survey_view,
 )
 from aiperf.store.surveys import read_survey, read_surveys
+from aiperf.units import format_duration
 
+_FEWEST_PARTS, _MOST_PARTS, _MORE = 2, 96, 4
+"""Of a session, for a verdict and at all; and times as many parts as now, which undecided verdicts are advised."""
 _EARLY_SHOWN = 3
 """Surveys that ended early, as far as a history names them one by one."""
 _Threshold = Annotated[str, typer.Option("--threshold", help="Smallest deficit that matters: 3% or 0.03.")]
 _Groups = Annotated[
     int, typer.Option("--groups", min=0, max=64, help="Try it on this host, with N groups of processes as nodes.")
+]
+_Parts = Annotated[
+    int,
+    typer.Option(
+        "--parts",
+        metavar="N",
+        min=0,
+        max=_MOST_PARTS,
+        show_default=False,
+        help=f"Parts of the session, each with new processes; more parts decide more. Default: {LAUNCHES}.",
+    ),
 ]
 _Slow = Annotated[
     str,
@@ -83,7 +99,7 @@ def _of_stored_alone(command: Command) -> Command:
         if given["history"]:
             refuse_beside("--history", *kept)
         if given["plan"]:
-            refuse_beside("--plan", "--from", "--results", "--format", "--json")
+            refuse_beside("--plan", "--from", "--results", "--format", "--json", "--parts")
         command(**given)
 
     return called
@@ -107,6 +123,7 @@ def survey(
     threshold_: _Threshold = "3%",
     groups: _Groups = 0,
     slow: _Slow = "",
+    parts: _Parts = 0,
     seed: SeedOption = 0,
     results: ResultsOption = DEFAULT_RESULTS,
     timeout: TimeoutOption = "",
@@ -116,15 +133,17 @@ def survey(
     """Find the slow node or link of a fleet: copy, GEMM, and all-reduce over pairs of nodes in rounds."""
     threshold = share_of("--threshold", threshold_)
     refuse_page_in(form, html=html)
+    if parts and parts < _FEWEST_PARTS:
+        raise usage("a verdict needs at least 2 parts.", f"For example: --parts {2 * LAUNCHES}.", "--parts")
     if history or plan:
-        _show_history(form, results, threshold) if history else _show_plan(form, results, plan, stored)
+        _show_history(form, results, threshold) if history else _show_plan(form, results, plan, stored, parts)
         return
     if stored:
         found, file = read_survey(Path(stored)), Path(stored)
         found = replace(found, threshold=threshold) if "--threshold" in InForce.typed else found
     else:
         settings = make_settings(precision="standard", results=results, seed=seed, timeout=timeout)
-        asked = SurveyRequest(seed, threshold, groups, **_slow(slow))
+        asked = SurveyRequest(seed, threshold, groups, parts=parts, **_slow(slow))
         with joined(launcher, results, all_needed=False) as cluster:
             try:
                 note = progress_note(quiet)
@@ -137,7 +156,7 @@ def survey(
     rows = survey_rows(survey_verdicts(found), names, found.unreachable, length=SurveyLength.of(found))
     shares = {pair: math.expm1(log) for pair, log in pair_times(found.readings, PAIR_METRIC).items()}
     on_slurm = "SLURM_JOB_ID" in os.environ
-    view = survey_view(rows, names, on_slurm=on_slurm, about=_about(found, file), pairs=shares)
+    view = survey_view(rows, names, on_slurm=on_slurm, about=_about(found, file, rows), pairs=shares)
     if html:
         write_page(results / "survey.html", survey_html(view, shares, names), form, fresh=True)
     else:
@@ -154,7 +173,19 @@ def _leave_note(file: Path) -> None:
             Path(note).with_suffix(".survey").write_text(str(file.absolute()), encoding="utf-8")
 
 
-def _about(found: SurveyRecord, file: Path) -> list[str]:
+def _more_parts(found: SurveyRecord, rows: Sequence[SurveyRow]) -> list[str]:
+    """What to do about undecided verdicts, where more readings may decide them, and how long that takes."""
+    undecided = sum(row.code in ("spans_threshold", "parts_disagree", "too_few_parts") for row in rows)
+    now = 1 + max((one.launch for one in found.readings), default=0)
+    parts = min(_MOST_PARTS, _MORE * now)
+    seconds = survey_cost(len(found.names), found.seconds, parts=parts).seconds
+    if not undecided or found.ended or seconds is None or parts <= now:
+        return []
+    more = f"a survey with --parts {parts} decides more, in about {format_duration(seconds)}"
+    return [f"{counted(undecided, 'verdict')} undecided; {more}"]
+
+
+def _about(found: SurveyRecord, file: Path, rows: Sequence[SurveyRow]) -> list[str]:
     """What is said below the table."""
     names = found.names
     about = [f"{len(names)} nodes · deficits over {found.threshold:g} matter · {file}"]
@@ -166,6 +197,7 @@ def _about(found: SurveyRecord, file: Path) -> list[str]:
     ]
     about += [f"{names[node]} {found.unreachable[node]}" for node in range(len(found.nodes), len(names))]
     about += batch_lines(times_by_size(found.readings), len(found.nodes))
+    about += _more_parts(found, rows)
     return about + [f"not measured: {reason}" for reason in found.skipped]
 
 
@@ -185,7 +217,7 @@ def _show_history(form: OutputFormat, results: Path, threshold: float) -> None:
     print_in(form, view, warnings=warnings)
 
 
-def _show_plan(form: OutputFormat, results: Path, nodes: int, stored: str) -> None:
+def _show_plan(form: OutputFormat, results: Path, nodes: int, stored: str, parts: int) -> None:
     if nodes < 2:
         raise usage("a survey needs at least 2 nodes.", "For example: --plan 64.", "--plan")
     found, damaged = ([read_survey(Path(stored))], []) if stored else read_surveys(results, drills=True)
@@ -196,7 +228,8 @@ def _show_plan(form: OutputFormat, results: Path, nodes: int, stored: str) -> No
     if timed:
         about = [f"estimated from the survey of {timed[-1].when}, which had {len(timed[-1].nodes)} nodes"]
     sizes = [nodes, 2 * nodes, 4 * nodes]
-    view = plan_view_of([survey_cost(size, timed[-1].seconds if timed else {}) for size in sizes], about=about)
+    known = timed[-1].seconds if timed else {}
+    view = plan_view_of([survey_cost(size, known, parts=parts) for size in sizes], about=about)
     print_in(form, view, warnings=[each.sentence for each in damaged])
 
 

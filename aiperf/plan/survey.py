@@ -16,15 +16,15 @@ Round = tuple[tuple[int, ...], ...]
 """Pairs, or batches of more nodes, that measure at the same time; no node is in two of them."""
 
 LAUNCHES = 6
-"""Parts of a session, as long as each other, which begin with new processes: what a node shows in one of them alone may
-have come with their start."""
+"""Parts of a session where no other number is asked for. They are as long as each other and begin with new processes:
+what a node shows in one of them alone may have come with their start."""
 _FEWEST_PARTNERS = 5
 
 
-def repeats(nodes: int) -> int:
-    """Times that every pair is met, spread over the session: what lasts is told from what passes. Two nodes have a
-    single pair, and meet more often."""
-    return LAUNCHES if nodes > 2 else 2 * LAUNCHES
+def repeats(nodes: int, parts: int = 0) -> int:
+    """Times that every pair is met in so many ``parts`` (0: ``LAUNCHES``), spread over the session: what lasts is told
+    from what passes. Two nodes have a single pair, and meet more often."""
+    return (parts or LAUNCHES) * (1 if nodes > 2 else 2)
 
 
 def partners(nodes: int) -> int:
@@ -32,11 +32,12 @@ def partners(nodes: int) -> int:
     return min(nodes - 1, _FEWEST_PARTNERS + math.ceil(math.log2(max(2, nodes))))
 
 
-def survey_plan(nodes: int, *, seed: int) -> tuple[Round, ...]:
+def survey_plan(nodes: int, *, seed: int, parts: int = 0) -> tuple[Round, ...]:
     """Everything that a survey of ``nodes`` nodes measures together, in order: after each pass over the pairs disjoint
-    batches of 4, 8, and so on, drawn anew, then all nodes at once."""
-    pairs = survey_rounds(nodes, seed=seed)
-    each, draw = len(pairs) // repeats(nodes), random.Random(f"{seed}-batches")
+    batches of 4, 8, and so on, drawn anew, then all nodes at once. A plan of fewer ``parts`` is the beginning of a
+    longer one."""
+    pairs = survey_rounds(nodes, seed=seed, parts=parts)
+    each, draw = len(pairs) // repeats(nodes, parts), random.Random(f"{seed}-batches")
     plan: list[Round] = []
     for start in range(0, len(pairs), each):
         plan += [*pairs[start : start + each], *_batches(nodes, draw)]
@@ -61,23 +62,23 @@ of pairs. A round of larger ``batches`` does less than one of pairs, and counts 
 nodes there is none."""
 
 
-def survey_cost(nodes: int, seconds: Mapping[str, float]) -> SurveyCost:
+def survey_cost(nodes: int, seconds: Mapping[str, float], *, parts: int = 0) -> SurveyCost:
     """What a survey of ``nodes`` nodes takes where ``seconds`` have been measured of ``PLAN_SECONDS``."""
-    plan = survey_plan(nodes, seed=0)
-    parts: dict[int, set[Round]] = {}
+    plan = survey_plan(nodes, seed=0, parts=parts)
+    joined: dict[int, set[Round]] = {}
     for number, each in enumerate(plan):
-        parts.setdefault(launch_of(number, len(plan)), set()).add(each)
+        joined.setdefault(launch_of(number, len(plan), parts), set()).add(each)
     if not seconds.keys() >= PLAN_SECONDS:
-        return SurveyCost(nodes, len(plan), len(parts), None)
-    joining = sum(map(len, parts.values())) * seconds["joining"]
+        return SurveyCost(nodes, len(plan), len(joined), None)
+    joining = sum(map(len, joined.values())) * seconds["joining"]
     batches = seconds.get("batches", seconds["pairs"])
     rounds = sum(seconds["pairs"] if len(each[0]) == 2 else batches for each in plan)
-    return SurveyCost(nodes, len(plan), len(parts), len(parts) * seconds["start"] + joining + rounds)
+    return SurveyCost(nodes, len(plan), len(joined), len(joined) * seconds["start"] + joining + rounds)
 
 
-def launch_of(number: int, rounds: int) -> int:
-    """The part of the session that a round belongs to, of so many."""
-    return number * LAUNCHES // rounds
+def launch_of(number: int, rounds: int, parts: int = 0) -> int:
+    """The part of the session that a round belongs to, of so many rounds and parts."""
+    return number * (parts or LAUNCHES) // rounds
 
 
 def _batches(nodes: int, draw: random.Random) -> list[Round]:
@@ -89,7 +90,7 @@ def _batches(nodes: int, draw: random.Random) -> list[Round]:
     return rounds
 
 
-def survey_rounds(nodes: int, *, seed: int) -> tuple[Pairs, ...]:
+def survey_rounds(nodes: int, *, seed: int, parts: int = 0) -> tuple[Pairs, ...]:
     """The rounds of pairs of a survey of ``nodes`` nodes, in the order in which they are measured.
 
     A tournament by the circle method, of which a large fleet plays some rounds: every node meets as many partners, none
@@ -102,7 +103,7 @@ def survey_rounds(nodes: int, *, seed: int) -> tuple[Pairs, ...]:
     rounds = [_round(places, turn, nodes) for turn in range(len(places) - 1)]
     chosen = draw.sample(rounds, min(len(rounds), partners(nodes) + nodes % 2))
     passes: list[Pairs] = []
-    for _ in range(repeats(nodes)):
+    for _ in range(repeats(nodes, parts)):
         passes += draw.sample(chosen, len(chosen))
     return tuple(passes)
 

@@ -68,6 +68,8 @@ class SurveyRequest:
     """Nodes to slow on purpose, and by which share."""
     slow_link: tuple[tuple[int, int], float] | None = None
     """Two nodes whose all-reduce with each other, and with nobody else, to slow on purpose, and by which share."""
+    parts: int = 0
+    """Parts of the session; 0: the usual number."""
 
     def check(self, nodes: int, rounds: Sequence[Round]) -> None:
         """Raises UserError where a drill names nodes that there are not, or two that do not meet."""
@@ -99,7 +101,7 @@ def run_survey(
     names = cluster.names if cluster else tuple(f"group{i}" for i in range(asked.groups))
     if len(names) < 2:
         raise usage("a survey needs at least 2 nodes.", "Add --slurm -N 8, or --groups 4 to try it here.")
-    rounds = survey_plan(len(names), seed=asked.seed)
+    rounds = survey_plan(len(names), seed=asked.seed, parts=asked.parts)
     asked.check(len(names), rounds)
     area = settings.results.absolute() / FOLDER
     area.mkdir(parents=True, exist_ok=True)
@@ -260,7 +262,7 @@ class _Battery:
         return [now for now, batch in zip(left, each, strict=True) if len(now) >= min(len(batch), 3)]
 
     def _launch(self, number: int) -> int:
-        return launch_of(number, len(self._rounds))
+        return launch_of(number, len(self._rounds), self._asked.parts)
 
     def _joint_sides(self, launch: int) -> Iterator[Side]:
         due = dict.fromkeys(each for i, each in enumerate(self._rounds) if self._launch(i) == launch)

@@ -104,6 +104,7 @@ def session(
     links: float = 0.01,
     starts: float = 0.0,
     host: type[Calm] = Calm,
+    parts: int = LAUNCHES,
 ) -> list[SurveyReading]:
     """Readings of a fleet whose nodes and links differ by 1 %; ``starts``: by how much a node differs from launch to
     launch."""
@@ -118,12 +119,12 @@ def session(
     }  # fmt: skip
     start = {
         (metric, launch, i): draw.gauss(0, starts)
-        for metric in METRICS for launch in range(LAUNCHES) for i in range(nodes)
+        for metric in METRICS for launch in range(parts) for i in range(nodes)
     }  # fmt: skip
     found = []
-    rounds = survey_rounds(nodes, seed=seed)
+    rounds = survey_rounds(nodes, seed=seed, parts=parts)
     for number, pairs in enumerate(rounds):
-        launch, shared = launch_of(number, len(rounds)), draw.gauss(0, host.rounds)
+        launch, shared = launch_of(number, len(rounds), parts), draw.gauss(0, host.rounds)
         errors.begins(nodes)
         for i in range(nodes):
             log = shared + own["gemm"][i] + start["gemm", launch, i] + errors.error((i,))
@@ -263,16 +264,14 @@ class Apart(Calm):
         return super().error(nodes) + (self.draw.gauss(0, 0.06) if len(nodes) == 2 else 0.0)
 
 
-def in_24_parts(monkeypatch, seeds, **fleet) -> list[set[tuple[int, ...]]]:
+def in_24_parts(seeds, **fleet) -> list[set[tuple[int, ...]]]:
     """What sessions of 24 parts name, where pairs differ from part to part."""
-    monkeypatch.setattr("aiperf.plan.survey.LAUNCHES", 24)
-    monkeypatch.setitem(session.__globals__, "LAUNCHES", 24)
-    judged = [judge(session(seed, host=Apart, **fleet), NODES, threshold=0.03) for seed in seeds]
+    judged = [judge(session(seed, host=Apart, parts=24, **fleet), NODES, threshold=0.03) for seed in seeds]
     return [{one.nodes for one in each if one.word == "slow"} for each in judged]
 
 
-def test_with_24_parts_a_link_that_some_parts_do_not_show_is_named(monkeypatch):
-    assert in_24_parts(monkeypatch, [0], link={(1, 4): 0.2}) == [{(1, 4)}]
+def test_with_24_parts_a_link_that_some_parts_do_not_show_is_named():
+    assert in_24_parts([0], link={(1, 4): 0.2}) == [{(1, 4)}]
 
 
 @pytest.mark.long
@@ -286,7 +285,7 @@ def test_with_24_parts_a_link_that_some_parts_do_not_show_is_named(monkeypatch):
     ],
 )
 def test_with_24_parts_a_slow_link_slow_nodes_and_a_healthy_fleet_are_told_apart(monkeypatch, expected, fleet, least):
-    assert in_24_parts(monkeypatch, range(SESSIONS), **fleet).count(expected) >= least
+    assert in_24_parts(range(SESSIONS), **fleet).count(expected) >= least
 
 
 def test_the_same_readings_give_the_same_verdicts_in_any_order():

@@ -43,6 +43,10 @@ ONLY_PARSED = {
     'ab "./server-a" "./server-b" --metric json:stats.p99_ms --primary p99_ms': _PROGRAMS,
     "ab ./naive ./tiled --gpus 1 --clock gpu": _PROGRAMS,
     'ab "./train --old" "./train --new" --range step': _PROGRAMS,
+    "new NAME --from SCENARIO": "needs a shipped scenario; tests/cli/test_cli_listing.py copies one",
+    "new my-copy --from NAME": "the same",
+    "run ./my-copy.yaml": "the same",
+    "survey --from FILE": "needs a stored survey; tests/cli/test_cli_survey.py has some",
     "run NAME --slurm -N 2": "needs Slurm; tests/slurm has one",
     "run all-reduce-flat-vs-hierarchical": "skipped on one host; tests/slurm runs it on two nodes",
     "run all-reduce-flat-vs-hierarchical --slurm -N 2 --time 20min": "needs Slurm; tests/slurm has one",
@@ -79,7 +83,7 @@ OF_NO_COMMAND = ("--install-completion", "--no-color COMMAND")
 """What stands behind ``aiperf`` without a command; tests/cli/test_cli_examples.py completes."""
 OF_OTHERS = {
     "--exclusive", "--no-requeue", "--strict", "--check", "--aiperf-precision", "--aiperf-threshold",
-    "--enable-metrics", "--enable-cache-report", "--node-rank",
+    "--enable-metrics", "--enable-cache-report", "--node-rank", "--kinds",
 }  # fmt: skip
 """Options on the pages that belong to other programs, too."""
 

@@ -229,6 +229,24 @@ def test_the_plan_goes_by_the_survey_that_is_named_and_by_none_without_times(use
     Path(file).write_text(json.dumps({**json.loads(Path(file).read_text()), "seconds": seconds}))
     rows = json.loads(user.types("survey", "--plan", "64", "--from", file, "--json").out)
     assert rows[0]["seconds"] == 54 + 0.96 + 165 + 15
+    rows = json.loads(user.types("survey", "--plan", "64", "--from", file, "--parts", "24", "--json").out)
+    assert (rows[0]["parts"], rows[0]["seconds"]) == (24, pytest.approx(4 * (54 + 0.96 + 165 + 15)))
+
+
+def test_undecided_verdicts_are_told_how_many_parts_decide_more_and_how_long_they_take(user):
+    seconds = {"start": 60.0, "joining": 0.0, "pairs": 0.0}
+    undecided = stored(user, slow=1.03, seconds=seconds)
+    told = " ".join(user.types("survey", "--from", undecided).out.split())
+    # Stored in three parts of a minute.
+    assert "1 verdict undecided; a survey with --parts 12 decides more, in about 12 m 00 s" in told
+    for clear in (stored(user, seconds=seconds), stored(user, slow=1.03), stored(user, slow=1.5, seconds=seconds)):
+        assert "--parts" not in user.types("survey", "--from", clear).out
+
+
+def test_a_survey_of_one_part_is_refused(user):
+    done = user.types("survey", "--groups", "3", "--parts", "1")
+    assert done.code == 2
+    assert "--parts: a verdict needs at least 2 parts. For example: --parts 12." in " ".join(done.err.split())
 
 
 @pytest.mark.parametrize("day", ["2026-11-27", "2026-11-29T12-53"])

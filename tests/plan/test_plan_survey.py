@@ -7,7 +7,16 @@ from itertools import pairwise
 
 import pytest
 
-from aiperf.plan.survey import LAUNCHES, PLAN_SECONDS, partners, repeats, survey_cost, survey_plan, survey_rounds
+from aiperf.plan.survey import (
+    LAUNCHES,
+    PLAN_SECONDS,
+    launch_of,
+    partners,
+    repeats,
+    survey_cost,
+    survey_plan,
+    survey_rounds,
+)
 
 
 @pytest.mark.parametrize("nodes", [2, 3, 4, 5, 8, 9, 16, 64])
@@ -61,6 +70,18 @@ def test_after_each_pass_over_the_pairs_come_disjoint_batches_of_every_power_of_
 def test_batches_have_other_members_in_every_pass():
     batches = [each for each in survey_plan(64, seed=1) if len(each[0]) == 4]
     assert len(set(batches)) == LAUNCHES
+
+
+@pytest.mark.parametrize("nodes", [2, 8, 64])
+def test_a_survey_of_more_parts_begins_with_the_rounds_of_one_of_fewer(nodes):
+    usual, more = survey_plan(nodes, seed=1), survey_plan(nodes, seed=1, parts=2 * LAUNCHES)
+    assert more[: len(usual)] == usual
+    assert len(more) == 2 * len(usual)
+    assert {launch_of(number, len(more), 2 * LAUNCHES) for number in range(len(more))} == set(range(2 * LAUNCHES))
+    assert [launch_of(number, len(usual)) for number in range(len(usual))] == [
+        launch_of(number, len(more), 2 * LAUNCHES) for number in range(len(usual))
+    ]
+    assert survey_cost(nodes, {}, parts=2 * LAUNCHES).parts == 2 * LAUNCHES
 
 
 def test_what_a_survey_takes_is_parts_batches_that_join_and_rounds():
