@@ -91,7 +91,7 @@ def test_what_is_to_be_typed_next_names_the_results_that_were_named(run, user) -
     cases = user.folder / "my runs" / "latest" / "cases"
     (cases / "tiny.json").unlink()
     told = run("show", "latest", "--results", "my runs")
-    assert "aiperf report latest --results 'my runs' shows it" in told.err
+    assert "aiperf report latest --results 'my runs' shows what the run has" in told.err
 
 
 def test_a_case_that_is_no_scenario_here_is_found_in_the_run_that_measured_it(run, user) -> None:

@@ -5,6 +5,7 @@ What must not live here: tests.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -132,6 +133,7 @@ class Told(Progress):
 
 def survey_in_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A survey's battery of the same sides that takes a tenth of the time, in three parts."""
+    importlib.import_module("aiperf.cli.survey")  # whose help names the usual number of parts
     monkeypatch.setattr(survey_plans, "LAUNCHES", 3)
     sizes = {"copy": {"way": "copy", "size": 8 << 20}, "gemm": {"n": 256}}
     sizes |= {"disk": {"own": True, "size": 1 << 20, "block": 1 << 18}}
