@@ -43,8 +43,8 @@ QUARTILE = 1.86
 """Variance of a lower quartile in that of a mean, in normal noise."""
 BETWEEN = 2.0 / STANDARD_ERRORS
 """Of the standard error by what launches have of their own, which no number of readings of one launch shows: an honest
-step of 60 µs lost -0.29 to 0.10 of its time on new inputs from launch to launch, each with a standard error of 0.03,
-and was accused once in 13 sessions."""
+step of 144 to 185 µs lost -0.29 to 0.10 of its time on new inputs in six launches that each gave a standard error of
+0.02 to 0.06, and was accused once in 13 sessions."""
 LEAST_SECONDS = 3e-6
 """A difference in time below this says nothing: on one machine, an honest step of 2 µs took 1.1 to 1.3 µs longer after
 its inputs had been swapped than in a row, and was accused for it in 5 of 45 quiet sessions."""

@@ -124,17 +124,18 @@ def test_a_loss_that_few_readings_make_likely_is_suspected_and_many_more_find_it
     assert sum(in_the_end) >= 24
 
 
-def of_launches(new: float, known: float, *, seed: int) -> list[Pair]:
-    """Four pairs with few readings and two with many, in each of which a side's time on new inputs is off by a factor
-    of its own."""
+def of_launches(new: float, known: float, *, seed: int, spread: float = 0.15, often: bool = True) -> list[Pair]:
+    """Four pairs with few readings and, ``often``, two with many, in each of which a side's time on new inputs is off
+    by a factor of its own."""
     draw = random.Random(seed)
 
     def off(run: SideRun) -> SideRun:
-        factor = math.exp(draw.gauss(0, 0.15))
+        factor = math.exp(draw.gauss(0, spread))
         return replace(run, fresh_s=tuple(factor * each for each in run.fresh_s))
 
     sides: dict[str, Any] = {"after": (new, known), "noise": 0.05}
-    made = pairs(**sides, seed=seed, count=4, readings=8) + pairs(**sides, seed=seed + 1000, count=2, readings=45)
+    made = pairs(**sides, seed=seed, count=4, readings=8)
+    made += pairs(**sides, seed=seed + 1000, count=2, readings=45) if often else []
     return [replace(pair, runs=tuple(map(off, pair.runs))) for pair in made]
 
 
@@ -143,6 +144,14 @@ def test_what_a_launch_has_of_its_own_accuses_nobody_however_many_readings_it_ha
     assert sum(fresh_note(each, CASE, "after") is not None for each in honest) <= 2
     memo = [of_launches(1e-3, 4e-4, seed=seed) for seed in range(50)]
     assert sum(fresh_note(each, CASE, "after") is not None for each in memo) >= 40
+
+
+def test_how_launches_scatter_beyond_their_own_readings_counts_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = [of_launches(9e-4, 9e-4, seed=seed, often=False) for seed in range(200)]
+    accused = sum(fresh_note(each, CASE, "after") is not None for each in honest)
+    monkeypatch.setattr(fresh, "BETWEEN", 0.0)
+    without = sum(fresh_note(each, CASE, "after") is not None for each in honest)
+    assert accused < 0.75 * without
 
 
 def test_a_side_that_is_found_is_not_suspected_and_one_that_is_suspected_has_its_times_told() -> None:

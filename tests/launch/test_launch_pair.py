@@ -238,6 +238,7 @@ def test_both_sides_are_audited_with_the_planned_seeds(measured: Measured, monke
     assert probed == [8]
     planned = [a.seed for a in plan_audits(2, "known", pair=0, single=False)]
     assert [found["audits"] for found in facts(pair)] == [planned, planned]
+    assert [len(run.audit_queued_s) for run in pair.runs] == [2, 2]
     lengths = {name: [s.iterations for s in pair.samples if s.audit and s.side == name] for name in ("before", "after")}
     assert (
         lengths["before"] == lengths["after"] == [a.iterations for a in plan_audits(2, "known", pair=0, single=False)]
