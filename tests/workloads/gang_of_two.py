@@ -1,4 +1,5 @@
-"""Two Gloo ranks for tests: started together, each side audited, and what both ranks hold afterwards."""
+"""Gloo ranks for tests, in processes of their own: two started together, each side audited, and what both hold
+afterwards; or one alone."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,8 @@ from cpu_pairs import snapshot
 import aiperf
 from aiperf.worker import arrays
 from aiperf.workloads.contract import Context
+from aiperf.workloads.parallel import gradient_exchange
+from aiperf.workloads.shared import models
 
 _TRAINING = ("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor")
 """What sides that train import."""
@@ -30,10 +34,55 @@ _LIMIT_S = 100
 def run_gang(sides: list[dict[str, Any]], folder: Path) -> list[list[dict[str, np.ndarray]]]:
     """found[rank][side]: outputs by name, and what the side says of itself as ``count.NAME``."""
     store = dist.TCPStore("127.0.0.1", 0, 2, is_master=True, wait_for_workers=False)
-    forker = _forker()
-    print(json.dumps([store.port, str(folder), sides]), file=forker.stdin, flush=True)
-    assert forker.stdout.readline() == "0\n", "a rank failed: its words are above"
+    _ask("both", store.port, str(folder), sides)
     return [[dict(np.load(folder / f"{rank}-{side}.npz")) for side in range(len(sides))] for rank in (0, 1)]
+
+
+def ddp_buckets(cap_mb: float) -> tuple[dict[str, float], dict[str, float]]:
+    """What is told of six layers of a little more than 1 MiB each once DDP has cut them, and of a module without it."""
+    return tuple(_ask("_cut_by_ddp", cap_mb))
+
+
+def gathered_early(prefetch: str) -> list[bool]:
+    """Whether each unit that FSDP fetches ahead in a backward pass was still sharded then."""
+    return list(_ask("_fetched_ahead", prefetch))
+
+
+def _ask(function: str, *args: Any) -> Any:
+    """What the function answers in a process of its own: a group of Gloo that is given up while a thread of its own
+    wants the interpreter waits for ever, and no time limit in this process would end that."""
+    forker = _forker()
+    print(json.dumps([function, *args]), file=forker.stdin, flush=True)
+    *answer, status = iter(forker.stdout.readline, "end\n")
+    assert status == "0\n", f"{function} failed: its words are above"
+    return json.loads(answer[0])
+
+
+def _cut_by_ddp(cap_mb: float) -> list[dict[str, float]]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    module = torch.nn.Sequential(*(torch.nn.Linear(512, 512) for _ in range(6)))
+    wrapped = torch.nn.parallel.DistributedDataParallel(module, bucket_cap_mb=cap_mb)
+    for _ in range(3):
+        wrapped(torch.ones(1, 512)).sum().backward()
+    return [gradient_exchange.ddp_buckets(wrapped), gradient_exchange.ddp_buckets(module)]
+
+
+def _fetched_ahead(prefetch: str) -> list[bool]:
+    from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
+
+    found = []
+
+    def noting(group: Any, pass_type: Any, wrapped: Any = FSDPParamGroup._prefetch_unshard) -> None:
+        found.append(not group.is_unsharded)
+        wrapped(group, pass_type)
+
+    FSDPParamGroup._prefetch_unshard = staticmethod(noting)
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    asked = SimpleNamespace(shard="full", wrap="block", offload="none", prefetch=prefetch)
+    task = models.build("tiny", seed=3, device="cpu", batch=2, seq=4)
+    module = gradient_exchange.shard(task, device="cpu", ranks=1, asked=asked)
+    task.loss(module(task.batch), task.targets).backward()
+    return found
 
 
 @functools.cache
@@ -95,23 +144,26 @@ def _import_for(sides: list[dict[str, Any]]) -> None:
 
 def both(port: int, folder: str, sides: list[dict[str, Any]]) -> None:
     """Rank 0 here, and rank 1 in another process."""
-    os.dup2(2, 1)  # what they print is no answer
     if not (other := os.fork()):
         main(1, port, folder, sides)
         os._exit(0)
     main(0, port, folder, sides)
     assert os.waitpid(other, 0)[1] == 0
-    os._exit(0)  # taking the interpreter down takes a second
 
 
 def serve() -> None:
-    """Fork a gang for each line of the input; a line of the output is the exit status of its rank 0."""
+    """For each line of the input, a function and its arguments: what it answers in a fork, and the exit status."""
     for line in sys.stdin:
-        port, folder, sides = json.loads(line)
-        _import_for(sides)
-        if not (gang := os.fork()):
-            both(port, folder, sides)
-        print(os.waitstatus_to_exitcode(os.waitpid(gang, 0)[1]), flush=True)
+        function, *args = json.loads(line)
+        if function == "both":
+            _import_for(args[-1])
+        if not (asked := os.fork()):
+            signal.alarm(_LIMIT_S)
+            answers = os.fdopen(os.dup(1), "w")
+            os.dup2(2, 1)  # what they print is no answer
+            print(json.dumps(globals()[function](*args)), file=answers, flush=True)
+            os._exit(0)  # taking the interpreter down takes a second
+        print(os.waitstatus_to_exitcode(os.waitpid(asked, 0)[1]), "end", sep="\n", flush=True)
 
 
 if __name__ == "__main__":
