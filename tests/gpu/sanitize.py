@@ -186,8 +186,9 @@ def check(names: Sequence[str], tool: str) -> list[Found]:
 
 def _run(names: Sequence[str], tool: str, environment: Mapping[str, str], *more: str) -> tuple[str, str]:
     looked_at = ["compute-sanitizer", "--tool", tool, "--print-limit", "3", "--kernel-name-exclude", _OTHERS, *more]
-    # timeout ends the program under the tool too.
-    argv = ["timeout", "--signal=KILL", str(LIMIT_S), *looked_at, sys.executable, __file__, "--child", tool, *names]
+    # timeout ends the program under the tool too, also when this process has gone.
+    ended = ["setpriv", "--pdeathsig", "TERM", "timeout", "--signal=KILL", str(LIMIT_S)]
+    argv = [*ended, *looked_at, sys.executable, __file__, "--child", tool, *names]
     env = {**os.environ, **environment}
     done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env, check=False)
     found, detail = judge(done.stdout, done.returncode, tool)

@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(3 * LANES)
         *(float4*)(c + i) = sum_of(*(const float4*)(a + i), *(const float4*)(b + i));
       __syncwarp();
       if (lane < ARRIVALS) {
-        arrive(&taken[set]);
+        if (SEPARATE) arrive(&taken[set]);
         arrive(&added[set]);
       }
     } else {
