@@ -11,8 +11,9 @@ from statistics import median
 
 import pytest
 
-from aiperf.analysis.survey import SurveyVerdict, judge
+from aiperf.analysis.survey import judge
 from aiperf.analysis.survey_times import times_by_size
+from aiperf.analysis.survey_verdict import SurveyVerdict
 from aiperf.plan.survey import LAUNCHES, launch_of, survey_rounds
 from aiperf.records.surveyed import SurveyReading
 
