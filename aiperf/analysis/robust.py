@@ -21,8 +21,7 @@ _CLIPPED_SHARE = math.erf(_CLIP / math.sqrt(2)) - _CLIP * math.sqrt(2 / math.pi)
 _CLIPPED_SHARE += _CLIP**2 * math.erfc(_CLIP / math.sqrt(2))
 """Variance of a clipped standard normal value."""
 CLIP_WORTH = 0.9
-MAD_WORTH = 0.37
-"""Degrees of freedom of these estimates of a standard deviation, in those of the root mean square."""
+"""Degrees of freedom of ``clipped_spread``, in those of the root mean square."""
 
 
 def hodges_lehmann(values: Sequence[float]) -> float:

@@ -1,7 +1,7 @@
 """Which node or link of a fleet is slow: effects of nodes and links by a robust fit, with intervals and verdicts.
 
-Numbers in, numbers out. What must not live here: the fit of one part (survey_fit.py), the shape of a verdict and its
-reasons (survey_verdict.py), measuring, names of hosts, printing.
+Numbers in, numbers out. What must not live here: the fit of one part (survey_fit.py), links over all parts
+(survey_links.py), the shape of a verdict and its reasons (survey_verdict.py), measuring, names of hosts, printing.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from aiperf.analysis.robust import (
     CLIP_WORTH,
     CLIPPED_MEAN_COST,
     HODGES_LEHMANN_COST,
-    MAD_WORTH,
     clipped_mean,
     clipped_spread,
     joint_df,
     spread,
 )
 from aiperf.analysis.survey_fit import design, fit_nodes, fit_pairs
+from aiperf.analysis.survey_links import LinkEstimate, estimate_links
 from aiperf.analysis.survey_verdict import SurveyVerdict, lowest_of, reach_of, unreachable, verdict_of
 from aiperf.records.surveyed import SurveyReading, SurveyRecord
 
@@ -38,6 +38,8 @@ _AGREE = 1 / 64
 """Of the sign test that the launches of a slow link must pass: of six all are beyond the threshold, of 24 eighteen."""
 _LINKS_SHARE = 0.2
 """Of the chance of a false verdict, what links get: of them only slow ones are named."""
+_TOO_FEW = 3
+"""Nodes that have a pair for each of them, and no more."""
 _DRAWS = 500
 """Of what the effects of nodes may be."""
 
@@ -172,7 +174,7 @@ def _of_pairs(
     """Nodes and links from the times of pairs: log time = round + node + node + link + noise, crossed.
 
     A node's effect is the robust middle over its partners of what theirs do not explain, so neither one slow link nor a
-    slow partner moves it. A link's is what is left.
+    slow partner moves it. Links are estimated over all parts together (survey_links.py).
     """
     found: dict[int, list[float]] = defaultdict(list)
     left: dict[tuple[int, int], list[float]] = defaultdict(list)
@@ -188,7 +190,6 @@ def _of_pairs(
     # Differences, for of three values one is the median, and would count as one without noise.
     noise = [(b - a) / math.sqrt(2) for values in left.values() for a, b in combinations(values, 2)]
     sd_noise = spread(noise)
-    df_noise = MAD_WORTH * sum(len(values) - 1 for values in left.values())
     # Both are of what the fits leave, which has less of everything.
     middles = {link: clipped_mean(values, sd_noise) for link, values in left.items()}
     of_noise = sd_noise**2 * CLIPPED_MEAN_COST
@@ -201,12 +202,19 @@ def _of_pairs(
     judged = effects.verdicts(metric, nodes, delta, of_links + of_launches, joint_df(shares), of_node)
     if df <= 0:
         judged = [replace(one, reason="too_few_pairs") if one.word == "undecided" else one for one in judged]
-    met = {node: sum(node in link for link in left) for node in effects.by_node}
-    for link, values in left.items():
-        # What the other links of its ends leave uncertain is part of it.
-        own = math.sqrt(of_noise / len(values) + 2 * lasting / min(met[end] for end in link))
-        reach = reach_of(own, df_noise, of_link)
-        lowest = sorted(values)[-sign_test_count(len(values), _AGREE)]
-        verdict = verdict_of(metric, link, middles[link], lowest, reach, delta)
-        judged += [verdict] if verdict.word != "ok" and met[link[0]] > 2 else []
+    if len(effects.by_node) > _TOO_FEW:
+        for link, one in estimate_links(readings).items():
+            judged += _of_link(metric, link, one, middles[link], delta, of_link)
     return judged
+
+
+def _of_link(
+    metric: str, link: tuple[int, int], found: LinkEstimate, robust: float, delta: float, chance: float
+) -> list[SurveyVerdict]:
+    """The verdict on a link that is not ok; ``robust`` is its deficit where other links predict nothing of it."""
+    if math.isnan(found.effect):
+        return [SurveyVerdict(metric, link, robust, math.nan, math.nan, "undecided", "too_few_pairs")]
+    lowest = sorted(found.parts)[-sign_test_count(len(found.parts), _AGREE)]
+    reach = reach_of(found.error, found.df, chance)
+    verdict = verdict_of(metric, link, found.effect, lowest, reach, delta)
+    return [verdict] if verdict.word != "ok" else []

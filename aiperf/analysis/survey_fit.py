@@ -57,18 +57,29 @@ def fit_nodes(readings: Sequence[SurveyReading]) -> dict[int, float]:
 
 def design(readings: Sequence[SurveyReading], present: Sequence[int]) -> tuple[NDArray[Any], int]:
     """What the pairs that met say of the ``present`` nodes: the covariance of their effects in that of one link, and
-    the degrees of freedom that are left.
+    the degrees of freedom that are left."""
+    import numpy as np
+
+    links, matrix = design_matrix(readings, present)
+    covariance = np.linalg.pinv(matrix.T @ matrix)[: len(present), : len(present)]
+    return covariance, len(links) - int(np.linalg.matrix_rank(matrix))
+
+
+def design_matrix(
+    readings: Sequence[SurveyReading], present: Sequence[int]
+) -> tuple[list[tuple[int, int]], NDArray[Any]]:
+    """The links that met, in order, and a row for each: its nodes of ``present``, then its rounds.
 
     Pairs that always met in the same round share what the round adds, however often they met: that is not told from
     their links.
     """
     import numpy as np
 
-    company: dict[int, set[tuple[int, ...]]] = defaultdict(set)
+    company: dict[int, set[tuple[int, int]]] = defaultdict(set)
     for reading in readings:
-        company[reading.round].add(reading.nodes)
+        company[reading.round].add((reading.nodes[0], reading.nodes[1]))
     shared = sorted({tuple(sorted(links)) for links in company.values() if len(links) > 2})
-    links = sorted({reading.nodes for reading in readings})
+    links = sorted({link for own in company.values() for link in own})
     matrix = np.zeros((len(links), len(present) + max(1, len(shared))))
     for row, link in enumerate(links):
         for node in link:
@@ -76,8 +87,7 @@ def design(readings: Sequence[SurveyReading], present: Sequence[int]) -> tuple[N
         own = [place for place, each in enumerate(shared) if link in each]
         for place in own or [0]:
             matrix[row, len(present) + place] = 1.0 / len(own or [0])
-    covariance = np.linalg.pinv(matrix.T @ matrix)[: len(present), : len(present)]
-    return covariance, len(links) - int(np.linalg.matrix_rank(matrix))
+    return links, matrix
 
 
 def fit_pairs(readings: Sequence[SurveyReading], nodes: int) -> tuple[list[float], dict[tuple[int, int], list[float]]]:
