@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
-from aiperf.analysis.survey import SurveyVerdict, survey_verdicts
+from aiperf.analysis.survey import survey_verdicts
+from aiperf.analysis.survey_verdict import SurveyVerdict
 from aiperf.records.surveyed import SurveyRecord
 
 Since = Literal["slower", "no slower", "undecided", "new", "unreachable"]

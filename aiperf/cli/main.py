@@ -77,7 +77,12 @@ _ALSO_CALLED = {
 """What other tools call a command."""
 _TAKES = {"<str>": "TEXT", "<int>": "N", "<float>": "NUMBER", "<path>": "PATH", "<int range>": "N"}
 """What help says that an option takes, instead of Python's types."""
-_NOT_PARSED = {"int_parsing": "is not a whole number", "float_parsing": "is not a number"}
+_NOT_PARSED = {
+    "int_parsing": "is not a whole number",
+    "float_parsing": "is not a number",
+    "greater_than_equal": "is too small: the least value is {ge}",
+    "less_than_equal": "is too large: the greatest value is {le}",
+}
 
 
 class _Commands(typer.core.TyperGroup):
@@ -160,7 +165,7 @@ def _speak_plainly(command: Any) -> None:
         except typer.BadParameter as error:
             found: list[Any] = getattr(error.__cause__, "errors", list)()
             if found and (what := _NOT_PARSED.get(found[0]["type"])):
-                error.message = f'"{found[0]["input"]}" {what}.'
+                error.message = f'"{found[0]["input"]}" {what.format_map(found[0].get("ctx", {}))}.'
             elif found and "error" in found[0].get("ctx", {}):
                 error.message = str(found[0]["ctx"]["error"])
             raise

@@ -61,18 +61,38 @@ from aiperf.units import format_duration
 
 _FEWEST_PARTS, _MOST_PARTS, _MORE = 2, 96, 4
 """Of a session, for a verdict and at all; and times as many parts as now, which undecided verdicts are advised."""
+_FEWEST_NODES, _MOST_GROUPS, _MOST_PLANNED = 2, 64, 4096
+"""Nodes of a survey, groups of a drill on one host, and nodes whose time is estimated."""
 _EARLY_SHOWN = 3
 """Surveys that ended early, as far as a history names them one by one."""
-_Threshold = Annotated[str, typer.Option("--threshold", help="Smallest deficit that matters: 3% or 0.03.")]
+_Threshold = Annotated[
+    str, typer.Option("--threshold", help="Smallest deficit that matters: 3% or 0.03; above 0, below 100%.")
+]
 _Groups = Annotated[
-    int, typer.Option("--groups", min=0, max=64, help="Try it on this host, with N groups of processes as nodes.")
+    int | None,
+    typer.Option(
+        "--groups",
+        min=_FEWEST_NODES,
+        max=_MOST_GROUPS,
+        help="Try it on this host, with N groups of processes as nodes.",
+    ),
+]
+_Plan = Annotated[
+    int | None,
+    typer.Option(
+        "--plan",
+        metavar="NODES",
+        min=_FEWEST_NODES,
+        max=_MOST_PLANNED,
+        help="Measure nothing; estimate the time it takes.",
+    ),
 ]
 _Parts = Annotated[
-    int,
+    int | None,
     typer.Option(
         "--parts",
         metavar="N",
-        min=0,
+        min=_FEWEST_PARTS,
         max=_MOST_PARTS,
         show_default=False,
         help=f"Parts of the session, each with new processes; more parts decide more. Default: {LAUNCHES}.",
@@ -83,7 +103,7 @@ _Slow = Annotated[
     typer.Option(
         "--slow",
         metavar="NODES=SHARE",
-        help="Drill: slow down these nodes (numbered from 0) by a share, 3,6=0.1, or the link between two, 1-4=0.2.",
+        help="Drill: slow down these nodes (from 0) by a share above 0, 3,6=0.1, or the link between two, 1-4=0.2.",
     ),
 ]
 
@@ -115,15 +135,12 @@ def survey(
     history: Annotated[
         bool, typer.Option("--history", help="Measure nothing; show which nodes became slower over the stored surveys.")
     ] = False,
-    plan: Annotated[
-        int,
-        typer.Option("--plan", metavar="NODES", min=0, max=4096, help="Measure nothing; estimate the time it takes."),
-    ] = 0,
+    plan: _Plan = None,
     html: HtmlOption = False,
     threshold_: _Threshold = "3%",
-    groups: _Groups = 0,
+    groups: _Groups = None,
     slow: _Slow = "",
-    parts: _Parts = 0,
+    parts: _Parts = None,
     seed: SeedOption = 0,
     results: ResultsOption = DEFAULT_RESULTS,
     timeout: TimeoutOption = "",
@@ -133,17 +150,18 @@ def survey(
     """Find the slow node or link of a fleet: copy, GEMM, and all-reduce over pairs of nodes in rounds."""
     threshold = share_of("--threshold", threshold_)
     refuse_page_in(form, html=html)
-    if parts and parts < _FEWEST_PARTS:
-        raise usage("a verdict needs at least 2 parts.", f"For example: --parts {2 * LAUNCHES}.", "--parts")
-    if history or plan:
-        _show_history(form, results, threshold) if history else _show_plan(form, results, plan, stored, parts)
+    if history:
+        _show_history(form, results, threshold)
+        return
+    if plan:
+        _show_plan(form, results, plan, stored, parts or LAUNCHES)
         return
     if stored:
         found, file = read_survey(Path(stored)), Path(stored)
         found = replace(found, threshold=threshold) if "--threshold" in InForce.typed else found
     else:
         settings = make_settings(precision="standard", results=results, seed=seed, timeout=timeout)
-        asked = SurveyRequest(seed, threshold, groups, parts=parts, **_slow(slow))
+        asked = SurveyRequest(seed, threshold, groups or 0, parts=parts or LAUNCHES, **_slow(slow))
         with joined(launcher, results, all_needed=False) as cluster:
             try:
                 note = progress_note(quiet)
@@ -218,8 +236,6 @@ def _show_history(form: OutputFormat, results: Path, threshold: float) -> None:
 
 
 def _show_plan(form: OutputFormat, results: Path, nodes: int, stored: str, parts: int) -> None:
-    if nodes < 2:
-        raise usage("a survey needs at least 2 nodes.", "For example: --plan 64.", "--plan")
     found, damaged = ([read_survey(Path(stored))], []) if stored else read_surveys(results, drills=True)
     timed = [one for one in found if one.seconds.keys() >= PLAN_SECONDS]
     if stored and not timed:
@@ -237,11 +253,17 @@ def _slow(text: str) -> dict[str, Any]:
     """What of a request a drill asks for: ``3,6=0.1``, or ``1-4=0.2`` for the link between two nodes."""
     if not text:
         return {}
-    named, _, share = text.partition("=")
+    named, _, after = text.partition("=")
+    asked: dict[str, Any]
     try:
+        share = float(after)
         one, dash, two = named.partition("-")
         if dash and one.strip() and int(one) != int(two):
-            return {"slow_link": ((min(int(one), int(two)), max(int(one), int(two))), float(share))}
-        return {"slow": (tuple(map(int, named.split(","))), float(share))}
+            asked = {"slow_link": ((min(int(one), int(two)), max(int(one), int(two))), share)}
+        else:
+            asked = {"slow": (tuple(map(int, named.split(","))), share)}
     except ValueError:
         raise usage(f'"{text}" is not NODES=SHARE.', "For example: --slow 3=0.1.", "--slow") from None
+    if not 0 < share < math.inf:
+        raise usage(f'"{after}" is not a share above 0.', "For example: --slow 3=0.1.", "--slow")
+    return asked

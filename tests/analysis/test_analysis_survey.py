@@ -7,12 +7,15 @@ import random
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
-from statistics import median
+from statistics import fmean, median
 
 import pytest
 
-from aiperf.analysis.survey import SurveyVerdict, judge
+from aiperf.analysis.distributions import t_quantile
+from aiperf.analysis.survey import judge
+from aiperf.analysis.survey_links import estimate_links
 from aiperf.analysis.survey_times import times_by_size
+from aiperf.analysis.survey_verdict import SurveyVerdict
 from aiperf.plan.survey import LAUNCHES, launch_of, survey_rounds
 from aiperf.records.surveyed import SurveyReading
 
@@ -260,32 +263,102 @@ def test_a_link_that_is_undecided_is_listed_with_its_interval_and_the_reason():
 class Apart(Calm):
     """A pair's readings differ from part to part by 6 %."""
 
+    apart = 0.06
+
     def error(self, nodes: tuple[int, ...]) -> float:
-        return super().error(nodes) + (self.draw.gauss(0, 0.06) if len(nodes) == 2 else 0.0)
+        return super().error(nodes) + (self.draw.gauss(0, self.apart) if len(nodes) == 2 else 0.0)
 
 
-def in_24_parts(seeds, **fleet) -> list[set[tuple[int, ...]]]:
-    """What sessions of 24 parts name, where pairs differ from part to part."""
-    judged = [judge(session(seed, host=Apart, parts=24, **fleet), NODES, threshold=0.03) for seed in seeds]
+class FarApart(Apart):
+    """By 10 %."""
+
+    apart = 0.1
+
+
+def in_parts(parts: int, seeds, host: type[Calm] = Apart, **fleet) -> list[set[tuple[int, ...]]]:
+    """What sessions of so many parts name, where pairs differ from part to part."""
+    judged = [judge(session(seed, host=host, parts=parts, **fleet), NODES, threshold=0.03) for seed in seeds]
     return [{one.nodes for one in each if one.word == "slow"} for each in judged]
 
 
 def test_with_24_parts_a_link_that_some_parts_do_not_show_is_named():
-    assert in_24_parts([0], link={(1, 4): 0.2}) == [{(1, 4)}]
+    assert in_parts(24, [0], link={(1, 4): 0.2}) == [{(1, 4)}]
+
+
+def test_two_slow_links_do_not_hide_each_other():
+    for links in ({(1, 4): 0.2, (2, 6): 0.2}, {(1, 4): 0.2, (1, 6): 0.2}):
+        assert in_parts(24, [1], link=links) == [set(links)]
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("expected", "fleet", "least"),
     [
-        ({(1, 4)}, {"link": {(1, 4): 0.2}}, 88),
+        ({(1, 4)}, {"link": {(1, 4): 0.2}}, 98),
+        ({(1, 4)}, {"link": {(1, 4): 0.1}}, 20),
+        ({(1, 4), (2, 6)}, {"link": {(1, 4): 0.2, (2, 6): 0.2}}, 90),
         (set(), {}, 95),
         ({(3,)}, {"slow": {3: 0.1}}, 95),
         ({(3,), (6,)}, {"slow": {3: 0.1, 6: 0.1}}, 95),
     ],
 )
-def test_with_24_parts_a_slow_link_slow_nodes_and_a_healthy_fleet_are_told_apart(monkeypatch, expected, fleet, least):
-    assert in_24_parts(range(SESSIONS), **fleet).count(expected) >= least
+def test_with_24_parts_slow_links_slow_nodes_and_a_healthy_fleet_are_told_apart(expected, fleet, least):
+    assert in_parts(24, range(SESSIONS), **fleet).count(expected) >= least
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("host", "share", "least"), [(Apart, 0.1, 35), (FarApart, 0.2, 90)])
+def test_with_48_parts_smaller_deficits_of_links_and_larger_differences_are_decided(host, share, least):
+    assert in_parts(48, range(SESSIONS), host, link={(1, 4): share}).count({(1, 4)}) >= least
+
+
+def own_effects(seed: int, link: Mapping[tuple[int, int], float], nodes: int = NODES) -> dict[tuple[int, int], float]:
+    """What the links of a session really add: its first draws."""
+    draw = random.Random(f"{seed} readings")
+    pairs = [(i, j) for j in range(nodes) for i in range(j)]
+    return {pair: draw.gauss(0, 0.01) + math.log1p(link.get(pair, 0)) for pair in pairs}
+
+
+@pytest.mark.parametrize("share", [0.06, 0.2])
+def test_the_deficit_of_a_link_is_not_shared_with_its_nodes_and_its_round(share):
+    found, slow = [], {(1, 4): share}
+    for seed in range(16):
+        pairs = [one for one in session(seed, host=Apart, parts=24, link=slow) if len(one.nodes) == 2]
+        found.append(estimate_links(pairs)[1, 4].effect - own_effects(seed, slow)[1, 4])
+    assert abs(fmean(found)) < 0.015
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "fleet",
+    [
+        {"parts": 6},
+        {"parts": 6, "host": Apart},
+        {"parts": 24, "host": Apart, "link": {(1, 4): 0.2}},
+        {"parts": 24, "host": Apart, "link": {(1, 4): 0.2, (1, 6): 0.2}},
+    ],
+)
+def test_the_intervals_of_links_hold_what_is_true(fleet):
+    beyond, count = 0, 0
+    for seed in range(SESSIONS):
+        own = own_effects(seed, fleet.get("link", {}))
+        for pair, one in estimate_links([one for one in session(seed, **fleet) if len(one.nodes) == 2]).items():
+            count += 1
+            beyond += abs(one.effect - own[pair]) > t_quantile(0.995, one.df) * one.error
+    assert 0.001 < beyond / count < 0.03
+
+
+def test_links_that_no_other_links_predict_are_undecided():
+    ring = [(0, 1), (1, 2), (2, 3), (0, 3)]
+    readings = [
+        SurveyReading("all_reduce", 4 * part + place, pair, (1.5 if pair == (1, 2) else 1.0) + 0.001 * part, part)
+        for part in range(6)
+        for place, pair in enumerate(ring)
+    ]
+    links = [one for one in judge(readings, 4, threshold=0.03) if len(one.nodes) == 2]
+    assert sorted(one.nodes for one in links) == sorted(ring)
+    assert {(one.word, one.reason) for one in links} == {("undecided", "too_few_pairs")}
+    assert all(math.isfinite(one.deficit) for one in links)
 
 
 def test_the_same_readings_give_the_same_verdicts_in_any_order():

@@ -243,10 +243,36 @@ def test_undecided_verdicts_are_told_how_many_parts_decide_more_and_how_long_the
         assert "--parts" not in user.types("survey", "--from", clear).out
 
 
-def test_a_survey_of_one_part_is_refused(user):
-    done = user.types("survey", "--groups", "3", "--parts", "1")
-    assert done.code == 2
-    assert "--parts: a verdict needs at least 2 parts. For example: --parts 12." in " ".join(done.err.split())
+BOUNDS = {"--parts": (2, 96), "--groups": (2, 64), "--plan": (2, 4096)}
+
+
+def test_help_states_the_least_and_the_greatest_value_of_its_numbers_and_no_default_outside_of_them(user):
+    said = " ".join(user.types("survey", "--help").out.split())
+    for option, (least, greatest) in BOUNDS.items():
+        own = said.partition(f" {option} ")[2]
+        assert own[: own.index("]") + 1].endswith(f"[{least}<=x<={greatest}]"), option
+    assert "above 0, below 100%" in said
+
+
+@pytest.mark.parametrize("option", BOUNDS)
+def test_a_number_beyond_its_bounds_is_refused_with_the_bound(user, option):
+    least, greatest = BOUNDS[option]
+    for value, why in (
+        (least - 1, f"is too small: the least value is {least}."),
+        (greatest + 1, f"is too large: the greatest value is {greatest}."),
+    ):
+        done = user.types("survey", option, str(value))
+        assert done.code == 2
+        assert f"Invalid value for '{option}': \"{value}\" {why}" in " ".join(done.err.split())
+
+
+@pytest.mark.parametrize("share", ["0", "-0.1", "nan", "inf"])
+def test_a_drill_slows_by_a_share_above_0(user, share):
+    done = user.types("survey", "--groups", "4", "--slow", f"2={share}")
+    assert (done.code, f'--slow: "{share}" is not a share above 0. For example: --slow 3=0.1.') == (
+        2,
+        " ".join(done.err.split()).removeprefix("Error: "),
+    )
 
 
 @pytest.mark.parametrize("day", ["2026-11-27", "2026-11-29T12-53"])
@@ -295,7 +321,6 @@ def test_the_same_readings_give_the_same_output_byte_for_byte_in_another_process
 @pytest.mark.parametrize(
     ("more", "named"),
     [
-        (("--plan", "1"), "a survey needs at least 2 nodes."),
         (("--groups", "3", "--slow", "1,3=0.1"), "there is no node 3 of 3."),
         (("--groups", "3", "--slow", "1,=0.1"), '"1,=0.1" is not NODES=SHARE.'),
         (("--groups", "3", "--slow", "1-3=0.1"), "there is no node 3 of 3."),

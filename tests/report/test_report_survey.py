@@ -9,7 +9,7 @@ import re
 from contextlib import redirect_stdout
 from dataclasses import replace
 
-from aiperf.analysis.survey import SurveyVerdict
+from aiperf.analysis.survey_verdict import SurveyVerdict
 from aiperf.report.layout.formats import OutputFormat, print_in
 from aiperf.report.views.survey_table import survey_rows, survey_view
 

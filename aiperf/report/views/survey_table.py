@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
-from aiperf.analysis.survey import SurveyVerdict
 from aiperf.analysis.survey_history import NodeHistory
+from aiperf.analysis.survey_verdict import SurveyVerdict
 from aiperf.plan.survey import SurveyCost
 from aiperf.records.surveyed import Ended, SurveyRecord
 from aiperf.report.layout.formats import Printed, printed_listing
