@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -287,3 +289,17 @@ def test_without_a_metric_the_trend_is_of_what_the_case_is_about():
     (own,), (time,) = all_series(entries), all_series(entries, metric="time")
     assert (own.metric, own.side) == ("peak_memory", "")
     assert (time.metric, time.side) == ("time", "after")
+
+
+_RECORDED = Path(__file__).parents[2] / "results/reference/figures/history-of-ten.jsonl"
+"""Nine series of ten runs of one commit, twenty minutes on one machine that had other work at times."""
+
+
+@pytest.mark.parametrize("line", _RECORDED.read_text(encoding="utf-8").splitlines())
+def test_ten_recorded_runs_in_which_nothing_changed_have_no_change_point_and_a_change_put_into_them_is_found(line):
+    points = json.loads(line)["points"]
+    values = [math.log(point["ratio"]) for point in points]
+    errors = [(math.log(point["high"]) - math.log(point["low"])) / 4 for point in points]
+    assert change_points(values, errors) == ()
+    moved = [value + 8 * max(noise(values, errors)) * (at >= 5) for at, value in enumerate(values)]
+    assert [step.index for step in change_points(moved, errors)] == [5]
