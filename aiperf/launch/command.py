@@ -34,6 +34,7 @@ from aiperf.launch.one_run import (
 )
 from aiperf.launch.printed import compare_printed, compare_written, printed_changes, printed_relations
 from aiperf.launch.program import ProgramOutput
+from aiperf.launch.program_output import Unseen
 from aiperf.launch.program_values import failed, hung
 from aiperf.launch.shims import resolve
 from aiperf.launch.slicing import off_the_cores, run_sliced
@@ -69,7 +70,7 @@ def plan_commands(
             heard=heard,
         ) as scene:  # fmt: skip
             trials = tuple(_trial(side, scene) for side in case.sides)
-            printed = _printed(scene, trials)
+            printed, unseen = _printed(scene, trials)
     except ProgramFailed as stop:
         return stop.failure
     except InjectionMissing as missing:
@@ -78,7 +79,7 @@ def plan_commands(
     own_clock = bool(case.program_metrics) or wants_gpu(case)
     whole = tuple(replace(trial, own_clock=own_clock) for trial in trials)
     plan = choose(whole, settings=settings, memory=proc.memory_info().get("MemAvailable", 0), files=case.check.files)
-    prints = printed_relations([side.name for side in case.sides], printed)
+    prints = printed_relations([side.name for side in case.sides], printed, unseen)
     elsewhere = {name: min(run.elsewhere for run in runs) for name, runs in printed.items()}
     return replace(plan, resolved=resolved, changes=printed_changes(printed), prints=prints, elsewhere=elsewhere)
 
@@ -169,22 +170,24 @@ def _one_trial(side: Side, scene: PairScene, index: int) -> Trial:
     )
 
 
-def _printed(scene: PairScene, trials: Sequence[Trial]) -> dict[str, list[ProgramOutput]]:
-    """What each side prints in one more run, or in two where the first ones differ; nothing where these take too long.
+def _printed(scene: PairScene, trials: Sequence[Trial]) -> tuple[dict[str, list[ProgramOutput]], Unseen]:
+    """What each side prints in one more run, or in two where the first ones differ; or why nobody looked.
 
     Timed runs are not asked: what is kept goes through a pipe, and a program may do otherwise than with /dev/null.
     """
     most_s = _OUTPUT_SHARE * scene.settings.precision.case_seconds
-    if scene.case.check.kind != "none" or 2 * sum(trial.wall_s for trial in trials) > most_s:
-        return {}
+    if scene.case.check.kind != "none":
+        return {}, "unseen"
+    if 2 * sum(trial.wall_s for trial in trials) > most_s:
+        return {}, "too_long"
     sides = scene.case.sides
     try:
         runs = {side.name: [run_alone(side, scene, 0, phase=OUTPUT).child.printed] for side in sides}
         for side in sides if printed_changes(runs) else ():
             runs[side.name].append(run_alone(side, scene, 1, phase=OUTPUT).child.printed)
     except ProgramFailed:
-        return {}
-    return runs
+        return {}, "failed"
+    return runs, "unseen"
 
 
 # ---- running ---------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from aiperf.launch.command_details import Run
 from aiperf.launch.program import ProgramOutput
-from aiperf.launch.program_output import PrintedChange, PrintedRelation, first_change
+from aiperf.launch.program_output import PrintedChange, PrintedRelation, Unseen, first_change
 from aiperf.records import Case, CheckResult
 from aiperf.units import format_bytes
 
@@ -44,14 +44,16 @@ def compare_written(case: Case, runs: Mapping[str, Sequence[Run]]) -> tuple[Chec
     return tuple(_check_files(case, other, runs[other], model, own) for other in others)
 
 
-def printed_relations(sides: Sequence[str], runs: Mapping[str, Sequence[ProgramOutput]]) -> dict[str, PrintedRelation]:
-    """Side -> how what it prints relates to what the first side prints."""
+def printed_relations(
+    sides: Sequence[str], runs: Mapping[str, Sequence[ProgramOutput]], unseen: Unseen = "unseen"
+) -> dict[str, PrintedRelation]:
+    """Side -> how what it prints relates to what the first side prints; ``unseen`` of all where there are no runs."""
     base, *others = sides
     steady = {name: all(one == own[0] for one in own) for name, own in runs.items()}
 
     def relation(name: str) -> PrintedRelation:
         if not runs:
-            return "unseen"
+            return unseen
         model = runs[base][0]
         if not (steady[base] and steady[name]):
             return "varies"

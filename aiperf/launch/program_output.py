@@ -25,7 +25,9 @@ _LAST_WORDS = 80
 _SHOWN_CHANGE = 40
 
 
-PrintedRelation = Literal["same", "nothing", "otherwise", "varies", "unseen"]
+Unseen = Literal["unseen", "too_long", "failed"]
+"""Why outputs were not compared: nobody looked, another run of each would take too long, or one of these failed."""
+PrintedRelation = Literal["same", "nothing", "otherwise", "varies"] | Unseen
 """How a program's output relates to another's: the same, both empty, different, varying from run to run, or not
 compared."""
 

@@ -21,9 +21,12 @@ _PRINTS = {
     "nothing": "{base} and {side} print nothing",
     "otherwise": "{side} and {base} print different output",
     "varies": "what {base} or {side} prints changes from run to run, so it was not compared",
-    "unseen": "{base} vs {side}: not compared, because another run of each takes too long or failed",
+    "unseen": "{base} vs {side}: not compared",
+    "too_long": "{base} vs {side}: not compared, because another run of each would take too long",
+    "failed": "{base} vs {side}: not compared, because another run of one of them failed",
 }
 """How what a side prints relates to what the first one prints."""
+_COMPARED = _PRINTS.keys() - {"unseen", "too_long", "failed"}
 
 
 def printed_sentences(record: CaseRecord) -> list[str]:
@@ -54,7 +57,7 @@ def _printed(record: CaseRecord) -> list[str]:
         return [f"Output: {base} and {side} {how}." for side in _same(record, "printed")]
     facts = {run.side: str(run.facts.get("prints")) for pair in record.pairs for run in pair.runs}
     said = [_PRINTS[facts[side]].format(base=base, side=side) for side in others if facts.get(side, "") in _PRINTS]
-    seen = " of untimed runs" if any(facts.get(side) in _PRINTS and facts[side] != "unseen" for side in others) else ""
+    seen = " of untimed runs" if any(facts.get(side) in _COMPARED for side in others) else ""
     return [f"Output{seen}: {'; '.join(said)}."] if said else []
 
 

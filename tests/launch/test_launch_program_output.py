@@ -110,3 +110,4 @@ def test_how_the_output_of_each_side_relates_to_that_of_the_first_is_said_in_a_w
     assert printed_relations(sides[:2], {"before": [one, two], "x": [one, one]}) == {"x": "varies"}
     assert printed_relations(sides[:2], {"before": [none], "x": [none]}) == {"x": "nothing"}
     assert printed_relations(sides[:2], {}) == {"x": "unseen"}
+    assert printed_relations(sides[:2], {}, "failed") == {"x": "failed"}
