@@ -24,7 +24,7 @@ import typer.core
 
 from aiperf import __version__
 from aiperf.cli.defaults import Defaults, InForce, misspelt, read_defaults
-from aiperf.cli.examples import help_epilog
+from aiperf.cli.examples import EXAMPLES, help_epilog
 from aiperf.cli.namesake import refuse_namesake
 from aiperf.cli.resources import MORE_RESOURCES, is_exhausted
 from aiperf.cli.signals import interruptible
@@ -163,6 +163,8 @@ def _speak_plainly(command: Any) -> None:
         try:
             return parse(ctx, args)
         except typer.BadParameter as error:
+            if hasattr(error, "param_type") and error.param.param_type_name == "argument":  # of what is missing only
+                raise _missing(command.name, error.param.metavar.split()[0]) from error
             found: list[Any] = getattr(error.__cause__, "errors", list)()
             if found and (what := _NOT_PARSED.get(found[0]["type"])):
                 error.message = f'"{found[0]["input"]}" {what.format_map(found[0].get("ctx", {}))}.'
@@ -171,6 +173,11 @@ def _speak_plainly(command: Any) -> None:
             raise
 
     command.parse_args = parsed
+
+
+def _missing(name: str, argument: str) -> UserError:
+    example = EXAMPLES[name][0][0]
+    return usage(f"aiperf {name} needs a {argument}.", f"For example: aiperf {example}; aiperf {name} -h explains it.")
 
 
 def _set_defaults(ctx: Any, name: str, command: Any) -> None:

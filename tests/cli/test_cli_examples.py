@@ -86,6 +86,18 @@ def test_help_names_what_a_command_takes_as_its_user_types_it(name, here) -> Non
 
 
 @pytest.mark.parametrize(
+    ("name", "argument"), [("show", "NAME"), ("new", "NAME"), ("comment", "FILE"), ("import", "FILE")]
+)
+def test_a_command_without_its_argument_says_which_and_gives_a_line_that_works(name, argument, here) -> None:
+    answer = here(name)
+    assert (answer.code, answer.out) == (2, "")
+    example = EXAMPLES[name][0][0]
+    assert answer.err == (
+        f"aiperf {name} needs a {argument}.\n  For example: aiperf {example}; aiperf {name} -h explains it.\n"
+    )
+
+
+@pytest.mark.parametrize(
     ("name", "takes"),
     [
         ("ab", "CMD CMD ..."),
