@@ -163,8 +163,9 @@ def _speak_plainly(command: Any) -> None:
         try:
             return parse(ctx, args)
         except typer.BadParameter as error:
-            if hasattr(error, "param_type") and error.param.param_type_name == "argument":  # of what is missing only
-                raise _missing(command.name, error.param.metavar.split()[0]) from error
+            lacking: Any = error.param if hasattr(error, "param_type") else None  # what is wrong otherwise has no type
+            if lacking is not None and lacking.param_type_name == "argument":
+                raise _missing(command.name, lacking.metavar.split()[0]) from error
             found: list[Any] = getattr(error.__cause__, "errors", list)()
             if found and (what := _NOT_PARSED.get(found[0]["type"])):
                 error.message = f'"{found[0]["input"]}" {what.format_map(found[0].get("ctx", {}))}.'
