@@ -5,6 +5,7 @@ What must not live here: judging a claim, writing, printing.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -126,15 +127,15 @@ def latest_measurements(scenario: str, results: Path) -> tuple[tuple[Measurement
     ), damaged  # fmt: skip
 
 
-def recorded_seconds(results: Path) -> dict[str, float]:
-    """Scenario -> seconds of its cases at standard precision, by the newest record of each, of whichever host."""
+def recorded_seconds(results: Path) -> dict[str, list[float]]:
+    """Scenario -> seconds of each of its cases at standard precision, by its newest record, of whichever host."""
     stored = (*entries(reference_folder(results)).entries, *entries(results).entries)
     kept = [entry.record for entry in filter(_counts, stored) if entry.record.precision == "standard"]
     newest = {record.case.id: record for record in kept}
-    seconds: dict[str, float] = {}
+    seconds: dict[str, list[float]] = defaultdict(list)
     for record in newest.values():
-        seconds[record.case.scenario] = seconds.get(record.case.scenario, 0.0) + record.seconds
-    return seconds
+        seconds[record.case.scenario].append(record.seconds)
+    return dict(seconds)
 
 
 def _counts(entry: Entry) -> bool:

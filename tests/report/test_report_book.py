@@ -281,8 +281,11 @@ def test_suites_are_listed_with_what_is_known_of_their_duration() -> None:
 def test_a_suite_that_was_never_measured_as_a_whole_tells_what_its_scenarios_took() -> None:
     suites = [(Suite("all", "All of them", duration="25min on h"), "abc"), (Suite("mine", "Few"), "abc")]
     suites.append((Suite("ci", "Quick", precision="quick"), "abc"))
-    whole, mine, quick = suite_rows(suites, seconds={"a": 70.0, "c": 20.0, "z": 1000.0})
+    suites.append((Suite("short", "One each", cases="first"), "abc"))
+    whole, mine, quick, short = suite_rows(suites, seconds={"a": [50.0, 20.0], "c": [20.0], "z": [1000.0]})
     assert (whole.recorded, mine.recorded, mine.recorded_s, quick.recorded) == (0, 2, 90.0, 0)
+    assert (short.recorded, short.recorded_s) == (2, 55.0)
+    assert "took 55 s in total, counting a scenario's cases as one" in " ".join(text_of(suites_view([short])).split())
     text = " ".join(text_of(suites_view([whole, mine])).split())
     assert "not measured yet; the newest records of 2 of its 3 scenarios took 1 m 30 s in total." in text
 

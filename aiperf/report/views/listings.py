@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from types import MappingProxyType
 
-from aiperf.plan.suites import NOT_MEASURED, Suite
+from aiperf.plan.suites import FIRST, NOT_MEASURED, Suite
 from aiperf.records import CaseRecord, RunRecord
 from aiperf.report.counters import CounterListing, counter_meaning
 from aiperf.report.layout.formats import Printed, document_json, printed_listing, records_csv
@@ -42,7 +43,9 @@ class SuiteRow:
     recorded: int = 0
     """How many of its scenarios have a record, where nobody measured how long the suite takes."""
     recorded_s: float = 0.0
-    """Seconds of the cases in those records."""
+    """Seconds of the cases in those records; of a suite of first cases, of one case of each scenario in the mean."""
+    one_case: bool = False
+    """Whether it takes one case of each scenario."""
 
 
 @dataclass(frozen=True)
@@ -116,19 +119,20 @@ def _outcome(record: CaseRecord) -> str:
 
 
 def suite_rows(
-    found: Iterable[tuple[Suite, Collection[str]]], *, seconds: Mapping[str, float] = MappingProxyType({})
+    found: Iterable[tuple[Suite, Collection[str]]], *, seconds: Mapping[str, Sequence[float]] = MappingProxyType({})
 ) -> list[SuiteRow]:
     """Rows of (suite, the scenarios it has); the duration of a suite that was never measured as a whole is estimated
-    from the ``seconds`` that scenarios took."""
+    from the ``seconds`` that the cases of each scenario took."""
     return [_row(suite, names, seconds) for suite, names in found]
 
 
-def _row(suite: Suite, names: Collection[str], seconds: Mapping[str, float]) -> SuiteRow:
+def _row(suite: Suite, names: Collection[str], seconds: Mapping[str, Sequence[float]]) -> SuiteRow:
     row = SuiteRow(suite.name, suite.title, len(names), suite.precision, suite.duration)
     if suite.duration != NOT_MEASURED or suite.precision not in ("", STANDARD):
         return row
-    known = [seconds[name] for name in names if name in seconds]
-    return replace(row, recorded=len(known), recorded_s=sum(known))
+    one_case = suite.cases == FIRST
+    known = [(fmean if one_case else sum)(seconds[name]) for name in names if name in seconds]
+    return replace(row, recorded=len(known), recorded_s=sum(known), one_case=one_case)
 
 
 def scenarios_view(listings: Sequence[Listing], *, gpus: int = 0, most_lines: int | None = None) -> Printed:
@@ -210,4 +214,5 @@ def _expected(row: SuiteRow) -> str:
     if not row.recorded:
         return ""
     whose = f"{row.recorded} of its {row.scenarios} scenarios"
-    return f"; the newest records of {whose} took {format_duration(row.recorded_s)} in total"
+    mean = ", counting a scenario's cases as one of mean length" if row.one_case else ""
+    return f"; the newest records of {whose} took {format_duration(row.recorded_s)} in total{mean}"
