@@ -256,8 +256,8 @@ def test_two_that_print_nothing_pass_the_comparison_and_are_said_to_print_nothin
 
 def test_it_is_told_why_what_two_print_was_not_compared() -> None:
     asked, fails = ("sh", "-c", "echo 1"), ("sh", "-c", "test ! -p /dev/stdout")
-    hurried = replace(QUICK, precision=replace(QUICK.precision, case_seconds=1e-6))
-    for after, settings, why in ((asked, QUICK, "same"), (fails, QUICK, "failed"), (asked, hurried, "too_long")):
+    hurried = replace(BRIEF, precision=replace(BRIEF.precision, case_seconds=1e-6))
+    for after, settings, why in ((asked, BRIEF, "same"), (fails, BRIEF, "failed"), (asked, hurried, "too_long")):
         pair = measure(case(asked, after), None, settings=settings)
         assert isinstance(pair, Pair)
         assert [run.facts.get("prints") for run in pair.runs] == [None, why]
