@@ -15,6 +15,8 @@ import sys
 from types import FrameType
 
 _INTERRUPTED = 128 + signal.SIGINT
+_SPARE = [bytearray(1 << 19)]
+"""Memory that is given back where there is none left to say so."""
 
 
 def main() -> int:
@@ -33,6 +35,7 @@ def main() -> int:
         return _INTERRUPTED
     except (MemoryError, ImportError, OSError, SystemError) as error:
         # Of the import alone: a broken installation, or too little memory to map it, whose error Python may lose.
+        _SPARE.clear()
         with open(os.devnull if sys.stderr is None else 2, "w", closefd=sys.stderr is None) as words:
             words.write(f"aiperf: it cannot be loaded: {type(error).__name__}: {error}\n")
         return os.EX_OSERR

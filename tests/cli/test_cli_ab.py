@@ -388,6 +388,6 @@ def test_output_is_not_looked_at_where_that_would_take_long(user) -> None:
     assert user.types("ab", *slow, "--precision", "fast.yaml", "--budget", "0.1s", "-q").code == 0
     assert "prints_otherwise" not in {note["code"] for note in user.only_record()["notes"]}
     shown = user.types("show", "latest").out
-    assert "Output: before vs after: not compared, because another run of each takes too long" in shown
+    assert "Output: before vs after: not compared, because another run of each would take too long" in shown
     done = user.types("ab", "echo 1", "echo 1", "--precision", "fast.yaml", "-q")
     assert done.out.count("Output of untimed runs: before and after print the same.") == 1

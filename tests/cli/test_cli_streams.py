@@ -40,6 +40,11 @@ def code_of(user, line: str, *argv: str) -> tuple[int, str]:
         pytest.param('"$@" <&-', ("list",), Exit.OK, marks=pytest.mark.long),
         ('ulimit -v 30000; "$@"', ("list",), Exit.RESOURCES),
         pytest.param('ulimit -v 20000; "$@"', ("list",), Exit.RESOURCES, marks=pytest.mark.long),
+        *(
+            pytest.param(f'ulimit -v {kib}; "$@"', ("list",), Exit.RESOURCES, marks=pytest.mark.long)
+            for kib in range(18_500, 21_500, 500)
+            if kib != 20_000
+        ),
     ],
 )
 def test_a_stream_or_a_limit_that_fails_has_a_code_of_its_own(user, line, argv, code) -> None:
