@@ -53,8 +53,8 @@ KINDS: Mapping[str, Kind] = {
     "decode10": Kind("decode +10 %", decode=0.10),
     "decode5": Kind("decode +5 %", decode=0.05, minutes=25.0, delta=0.02),
     "ttft20": Kind("first token +20 %", first=0.20, metric="ttft", prompts="[128, 384]", preset="small"),
-    "gpu-equal": Kind("equal on a GPU", delta=0.01, device="cuda", preset="70b-2layer"),
-    "gpu-decode3": Kind("decode +3 % on a GPU", decode=0.03, delta=0.01, device="cuda", preset="70b-2layer"),
+    "gpu-equal": Kind("equal on a GPU", delta=0.01, device="cuda", preset="8b"),
+    "gpu-decode3": Kind("decode +3 % on a GPU", decode=0.03, delta=0.01, device="cuda", preset="8b"),
 }
 SCENARIO = """\
 title: A server against itself
