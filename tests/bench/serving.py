@@ -40,7 +40,8 @@ class Kind:
     prompts: str = "[16, 64]"
     """Lengths; for the first token long ones, whose own pass takes most of the time."""
     preset: str = "tiny"
-    """The engine's model; for the first token a larger one, beside whose pass what the client takes is little."""
+    """The engine's model; for the first token a larger one, beside whose pass what the client takes is little; on a GPU
+    one whose steps the GPU paces."""
 
     @property
     def is_equal(self) -> bool:
@@ -53,8 +54,8 @@ KINDS: Mapping[str, Kind] = {
     "decode10": Kind("decode +10 %", decode=0.10),
     "decode5": Kind("decode +5 %", decode=0.05, minutes=25.0, delta=0.02),
     "ttft20": Kind("first token +20 %", first=0.20, metric="ttft", prompts="[128, 384]", preset="small"),
-    "gpu-equal": Kind("equal on a GPU", delta=0.01, device="cuda", preset="8b"),
-    "gpu-decode3": Kind("decode +3 % on a GPU", decode=0.03, delta=0.01, device="cuda", preset="8b"),
+    "gpu-equal": Kind("equal on a GPU", delta=0.01, device="cuda", preset="405b-4layer"),
+    "gpu-decode3": Kind("decode +3 % on a GPU", decode=0.03, delta=0.01, device="cuda", preset="405b-4layer"),
 }
 SCENARIO = """\
 title: A server against itself

@@ -1,4 +1,4 @@
-"""The tables of what came of the shelf: by class, and by whether a cheat is an accident.
+"""What came of the shelf: in a few sentences, and as tables by class and by whether a cheat is an accident.
 
 What must not live here: running entries, and judging one.
 """
@@ -14,6 +14,7 @@ from tests.cheaters.judge import Judged
 from tests.cheaters.table import BY_NAME
 
 BEGIN, END = "<!-- figures: make test-cheaters -->", "<!-- end of figures -->"
+BEGIN_SHORT, END_SHORT = "<!-- in short: make test-cheaters -->", "<!-- end of in short -->"
 _OUTCOMES = ("caught", "told", "missed", "undecided", "harmless")
 _COLUMNS = (
     "cheats",
@@ -41,6 +42,29 @@ def table(rows: Iterable[Judged]) -> str:
         lines.append(_row(name, found, lambda e, i=intent: e.intent == i and not e.honest))
     lines.append(_row("all", found, lambda e: True))
     return "\n".join(lines)
+
+
+def short(rows: Iterable[Judged]) -> str:
+    """The numbers of the table that readers ask for first, as a list in Markdown."""
+    found = known(rows)
+    lines = []
+    for intent, named in (("accident", "accidental"), ("purpose", "deliberate")):
+        own = [row for entry, row in found if not entry.honest and entry.intent == intent]
+        if own:
+            count = Counter(row.outcome for row in own)
+            strict = sum((row.strict or row.outcome) == "caught" for row in own)
+            lines.append(
+                f"- Runs of {named} cheats: {len(own)}. Caught: {_share(count['caught'], len(own))}; told: "
+                f"{count['told']}; missed: {count['missed']}; undecided: {count['undecided']}; harmless: "
+                f"{count['harmless']}. `--strict` catches {_share(strict, len(own))}."
+            )
+    twins = [row for entry, row in found if entry.honest]
+    lines.append(f"- Runs of honest twins: {len(twins)}. Accused: {sum(map(false_alarm, twins))}.")
+    return "\n".join(lines)
+
+
+def _share(count: int, of: int) -> str:
+    return f"{count} ({100 * count / of:.0f} %)"
 
 
 def shares(rows: Iterable[Judged]) -> str:
@@ -101,10 +125,12 @@ def _detail(entry: Entry, rows: Sequence[Judged]) -> str:
 
 
 def write_page(page: Path, rows: Sequence[Judged]) -> None:
-    """Put the table between the marks of a page. Raises ValueError for a page without them."""
+    """Put the list and the table between their marks of a page. Raises ValueError for a page without them."""
     text = page.read_text(encoding="utf-8")
-    head, begin, rest = text.partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"{page} has no place for the table: write {BEGIN} and {END} into it")
-    page.write_text(f"{head}{BEGIN}\n{table(rows)}\n{END}{tail}", encoding="utf-8")
+    for begin, end, written in ((BEGIN_SHORT, END_SHORT, short(rows)), (BEGIN, END, table(rows))):
+        head, found, rest = text.partition(begin)
+        _, ended, tail = rest.partition(end)
+        if not found or not ended:
+            raise ValueError(f"{page} has no place for the figures: write {begin} and {end} into it")
+        text = f"{head}{begin}\n{written}\n{end}{tail}"
+    page.write_text(text, encoding="utf-8")

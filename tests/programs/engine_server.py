@@ -27,7 +27,7 @@ if __name__ == "__main__":
 
 import torch
 
-from aiperf.workloads.decoder.model import PRESETS, draw
+from aiperf.workloads.decoder.model import PRESETS, Shape, draw
 from aiperf.workloads.engine import engine as engine_module
 from aiperf.workloads.engine.admission.everyone import everyone
 from aiperf.workloads.engine.batching.continuous import ContinuousBatching
@@ -39,6 +39,11 @@ from aiperf.workloads.engine.passes import one_pass
 from aiperf.workloads.engine.running import Running
 
 MODEL = "engine"
+SHAPES = {
+    **PRESETS,
+    # Layers of Llama 3.1 405B, 34 GB: each is so wide that a GPU needs longer for it than a CPU for its launches.
+    "405b-4layer": Shape(layers=4, width=16384, heads=128, kv_heads=8, inner=53248, vocab=128256),
+}
 _LONGEST, _PAGE = 512, 16
 _STAMPS = 35
 """SO_TIMESTAMPNS of Linux, which Python's socket does not name."""
@@ -219,7 +224,7 @@ def _sent(peer: socket.socket, data: bytes) -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--preset", choices=sorted(PRESETS), default="small")
+    parser.add_argument("--preset", choices=sorted(SHAPES), default="small")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--slots", type=int, default=16, help="requests in the batch at most")
     parser.add_argument("--decode-delay", type=float, default=0.0)
@@ -233,7 +238,7 @@ def main() -> None:
     asked = _options()
     Streamed.told = asked.times
     torch.set_num_threads(1)
-    shape = PRESETS[asked.preset]
+    shape = SHAPES[asked.preset]
     model = draw(shape, seed=0, max_tokens=_LONGEST, device=asked.device)
     pool = PagePool(shape, pages=asked.slots * (_LONGEST // _PAGE), page=_PAGE, device=asked.device)
     engine = DelayedEngine(model, pool, ContinuousBatching(asked.slots), fifo, everyone)

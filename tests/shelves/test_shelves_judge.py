@@ -23,8 +23,19 @@ from aiperf.records import (
     Verdict,
 )
 from aiperf.records.noted import NoteCode
-from tests.cheaters.__main__ import chosen
-from tests.cheaters.figures import BEGIN, END, details, false_alarm, shares, table, write_page
+from tests.cheaters.__main__ import FIGURES, PAGE, chosen
+from tests.cheaters.figures import (
+    BEGIN,
+    BEGIN_SHORT,
+    END,
+    END_SHORT,
+    details,
+    false_alarm,
+    shares,
+    short,
+    table,
+    write_page,
+)
 from tests.cheaters.judge import PLAIN_NOTES, TRUST_NOTES, Judged, judge
 from tests.cheaters.runner import keep, load
 from tests.cheaters.table import BY_NAME, SHELF
@@ -174,15 +185,38 @@ def test_rows_are_kept_once_for_each_run_and_read_back(tmp_path: Path) -> None:
     assert next(row for row in again if row.key == ROWS[0].key).outcome == "missed"
 
 
-def test_the_table_is_written_between_the_marks_of_the_page(tmp_path: Path) -> None:
+def test_the_figures_are_written_between_the_marks_of_the_page(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text(f"head\n{BEGIN}\nold\n{END}\ntail\n", encoding="utf-8")
+    page.write_text(f"head\n{BEGIN_SHORT}\n{END_SHORT}\n{BEGIN}\nold\n{END}\ntail\n", encoding="utf-8")
     write_page(page, ROWS)
     write_page(page, ROWS)
-    assert page.read_text(encoding="utf-8") == f"head\n{BEGIN}\n{table(ROWS)}\n{END}\ntail\n"
-    page.write_text("no place", encoding="utf-8")
-    with pytest.raises(ValueError, match="no place for the table"):
-        write_page(page, ROWS)
+    listed = f"{BEGIN_SHORT}\n{short(ROWS)}\n{END_SHORT}"
+    assert page.read_text(encoding="utf-8") == f"head\n{listed}\n{BEGIN}\n{table(ROWS)}\n{END}\ntail\n"
+    for missing in (BEGIN_SHORT, END):
+        page.write_text(f"{BEGIN_SHORT}{END_SHORT}{BEGIN}{END}".replace(missing, ""), encoding="utf-8")
+        with pytest.raises(ValueError, match="no place for the figures"):
+            write_page(page, ROWS)
+
+
+def test_what_the_page_says_of_the_shelf_is_what_the_kept_rows_say(tmp_path: Path) -> None:
+    page = tmp_path / PAGE.name
+    page.write_text(PAGE.read_text(encoding="utf-8"), encoding="utf-8")
+    write_page(page, load(FIGURES))
+    assert page.read_text(encoding="utf-8") == PAGE.read_text(encoding="utf-8")
+
+
+def test_the_list_counts_runs_by_intent_and_twins_that_are_accused() -> None:
+    cheats = [e.name for e in SHELF if e.intent == "purpose" and not e.honest][:4]
+    twins = [e.name for e in SHELF if e.honest][:2]
+    words: tuple[Any, ...] = ("caught", "missed", "undecided", "told")
+    rows = [Judged(name, 1, word, word="inconclusive") for name, word in zip(cheats, words, strict=True)]
+    rows[3] = replace(rows[3], strict="caught")
+    rows += [Judged(twins[0], 1, "caught", word="invalid"), Judged(twins[1], 1, "harmless", word="equivalent")]
+    assert short(rows).splitlines() == [
+        "- Runs of deliberate cheats: 4. Caught: 1 (25 %); told: 1; missed: 1; undecided: 1; harmless: 0. "
+        "`--strict` catches 2 (50 %).",
+        "- Runs of honest twins: 2. Accused: 1.",
+    ]
 
 
 def test_entries_are_chosen_by_name_class_or_pattern_together_with_their_twins() -> None:
