@@ -208,7 +208,7 @@ def _judge(name: str, claim: Claim, before: Observed, after: Observed) -> Mechan
     for tool, unit, read in _readers(name):
         first, last = read(before, tool), read(after, tool)
         if first is not None and last is not None and math.isfinite(first) and math.isfinite(last):
-            return _moved(name, claim, first, last, unit, tool)
+            return held(name, claim, first, last, unit=unit, tool=tool)
     if name in _DIRECTIONS and (idle := _nothing_copied(COUNTERS[name], before, after)):
         # A tool that looked and found nothing to read is named; a claim that no tool could read has none.
         return Mechanism(name, claim, "not_readable", tool=idle, sentence=f"{name}: neither side copies that way")
@@ -230,7 +230,8 @@ def _readers(name: str) -> Iterable[tuple[Tool, str, Read]]:
         yield "perf", "", _event(name)
 
 
-def _moved(name: str, claim: Claim, before: float, after: float, unit: str, tool: Tool) -> Mechanism:
+def held(name: str, claim: Claim, before: float, after: float, *, unit: str, tool: Tool) -> Mechanism:
+    """The claim that counter ``name`` goes ``claim``, held against its values of both sides, in ``unit``."""
     change = (after - before) / abs(before) if before else math.copysign(math.inf, after) if after else 0.0
     share = unit == "%"
     still = abs(after - before) < MOVED_POINTS if share else abs(change) < bar(tool)

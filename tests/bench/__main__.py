@@ -17,6 +17,7 @@ from tests.bench import (
     device,
     gate,
     knee,
+    mechanisms,
     overhead,
     peers,
     programs,
@@ -33,7 +34,7 @@ from tests.bench.shell import keep, say
 
 PARTS = (
     "startup", "store", "ranges", "telemetry", "overhead", "peers", "programs", "calibrate", "serving", "knee",
-    "clients", "device", "gate", "survey", "recorded",
+    "clients", "device", "gate", "survey", "recorded", "mechanisms",
 )  # fmt: skip
 
 
@@ -99,6 +100,7 @@ def main() -> int:
         "ranges": lambda: ranges.measure(out),
         "telemetry": telemetry.measure,
         "recorded": recorded.measure,
+        "mechanisms": lambda: mechanisms.measure(out),
         "overhead": lambda: overhead.measure(out, fresh=options.fresh),
         "peers": lambda: peers.measure(out, sessions=options.sessions),
         "programs": lambda: programs.measure(out, sessions=options.sessions),
