@@ -20,8 +20,10 @@ from aiperf.analysis.rows import row_fields
 from aiperf.errors import UserError
 from aiperf.paths import config_folder
 from aiperf.records import CaseRecord, RunRecord
+from aiperf.records.profiled import Profile
+from aiperf.store.counted import COUNTED, read_counted
 from aiperf.store.history import Entry, entries
-from aiperf.store.read import Damaged, StoredRun, no_collection, read_pairs
+from aiperf.store.read import Damaged, StoredRun, no_collection, open_run, read_pairs
 from aiperf.store.same import same_results
 
 REFERENCE = "reference"
@@ -106,6 +108,18 @@ def newest_measured(results: Path, *, host_id: str) -> tuple[tuple[Measured, ...
     told = (_told(entry, ahead, here=here, newest=True) for entry, here in newest.values())
     others = (_told(entry, ahead, here=here, newest=False) for entry, here in older)
     return tuple(chain.from_iterable((*told, *others))), (*own.damaged, *references.damaged)
+
+
+def profiled_record(found: Measured, results: Path) -> tuple[CaseRecord, Profile] | None:
+    """The record that ``found`` is of, without samples, and what is kept of profiles of the same scenario file; None if
+    the record has gone. Raises UserError."""
+    folder = results if found.here else reference_folder(results)
+    records, _ = open_run(folder / found.run, results=folder).read_cases()
+    for record in (record for record in records if record.case.id == found.case):
+        lines = read_counted(reference_folder(results) / COUNTED)
+        own = (record.case.id, record.case.scenario_hash)
+        return record, Profile(found.case, mechanism=tuple(n.held for n in lines if (n.case, n.scenario_hash) == own))
+    return None
 
 
 def latest_measurements(scenario: str, results: Path) -> tuple[tuple[Measurement, ...], tuple[Damaged, ...]]:

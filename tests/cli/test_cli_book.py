@@ -33,6 +33,18 @@ def test_a_row_is_shown_by_its_name_and_show_names_the_way_to_it(here) -> None:
     assert (refused.code, "aiperf book ch05/random-vs-sequential-read" in refused.err) == (2, True)
 
 
+def test_a_row_says_whether_the_counters_of_its_scenario_moved(here) -> None:
+    counted = "files_opened should go down: as claimed (512 before, 1 after, counted by the workload)."
+    told = here("book", "ch05/many-small-files-vs-packed-shards")
+    assert counted in " ".join(told.out.split())
+    (row,) = json.loads(here("book", "ch05/many-small-files-vs-packed-shards", "--json").out)
+    assert row["counters"] == [counted]
+    profiled = here("book", "ch03/4k-vs-transparent-hugepages").out
+    assert "dtlb_load_misses should go down: not profiled." in profiled
+    assert "page_faults should go down: did not move (0 before, 0 after, by perf)." in profiled
+    assert "aiperf profile 4k-pages-vs-transparent-huge-pages" in profiled
+
+
 @pytest.mark.long
 def test_the_listing_is_there_for_programs(here) -> None:
     rows = json.loads(here("book", "--chapter", "ch01", "--chapter", "ch10", "--json").out)

@@ -44,6 +44,8 @@ class BookLine:
     why: str
     mechanism: str
     """Why the sides differ, as the scenario says; of a claim that is not met alone."""
+    counters: tuple[str, ...]
+    """Whether the counters that the scenario names moved, in the case that the answer rests on; of a single row."""
     claim_low: float | None = None
     claim_high: float | None = None
     label: str = ""
@@ -76,11 +78,17 @@ def by_chapter(answered: Iterable[Answered]) -> list[tuple[str, list[Answered]]]
     return [(name, list(rows)) for name, rows in groupby(answered, key=lambda a: a.row.chapter)]
 
 
-def book_view(answered: Sequence[Answered], *, page: Page | None = None, summary: bool = False) -> Printed:
+def book_view(
+    answered: Sequence[Answered],
+    *,
+    page: Page | None = None,
+    summary: bool = False,
+    counters: Sequence[str] = (),
+) -> Printed:
     """Every row under its chapter, the counts and what each answer means; or another ``page`` of these rows.
 
     A ``summary`` leaves the rows out in a terminal and says how to see them. Of a single row only its answer is
-    explained.
+    explained, and the sentences on its scenario's ``counters`` follow.
     """
     one = len(answered) == 1
     meanings = [(a, means) for a, means in ANSWERS.items() if not one or a == answered[0].answer]
@@ -90,9 +98,10 @@ def book_view(answered: Sequence[Answered], *, page: Page | None = None, summary
         [listing(("answer", "it means"), meanings)],
         *([] if one else [[Sentences([LADDERS])]]),
     ]
+    chapters += [[Sentences(counters)]] if counters else []
     whole: Page = [[Sentences(["The book and this machine"], mark="## ", dialect="markdown")], *chapters, *rules]
     short: Page = [*rules, [Sentences([_ROWS], dialect="terminal")]]
-    lines = [_line(a) for a in answered]
+    lines = [_line(a, tuple(counters)) for a in answered]
     # In JSON with all that the catalogue says of each row.
     document = [{**vars(line), "book": a.row} for line, a in zip(lines, answered, strict=True)]
     return Printed(
@@ -188,7 +197,7 @@ def _ids(rows: Sequence[Answered]) -> str:
     return ", ".join(a.row.id for a in rows)
 
 
-def _line(a: Answered) -> BookLine:
+def _line(a: Answered, counters: tuple[str, ...]) -> BookLine:
     claim, best = a.row.claim, a.best
     found: dict[str, Any] = {}
     if claim:
@@ -209,5 +218,6 @@ def _line(a: Answered) -> BookLine:
         a.lacks,
         a.why,
         a.mechanism,
+        counters,
         **found,
     )
