@@ -13,6 +13,8 @@ import pytest
 
 from tests.cli.cli_user import PRECISION
 
+pytestmark = pytest.mark.long
+
 CHECKOUT = Path(__file__).resolve().parent.parent
 
 
@@ -54,7 +56,6 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable
     return types
 
 
-@pytest.mark.long
 def test_the_wheel_holds_package_scenarios_configurations_and_sources(wheel) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     shipped = [p for folder in ("scenarios", "configs") for p in (CHECKOUT / folder).rglob("*") if p.is_file()]
@@ -66,7 +67,6 @@ def test_the_wheel_holds_package_scenarios_configurations_and_sources(wheel) -> 
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
-@pytest.mark.long
 def test_the_installed_command_lists_the_shipped_scenarios(installed) -> None:
     script = installed.site / "bin" / "aiperf"
     told = installed(sys.executable, str(script), "list")
@@ -75,7 +75,6 @@ def test_the_installed_command_lists_the_shipped_scenarios(installed) -> None:
     assert [stem for stem in stems if stem not in told.stdout] == []
 
 
-@pytest.mark.long
 def test_the_installed_package_plans_a_shipped_scenario_with_a_shipped_precision(installed) -> None:
     argv = ("run", "read-size-4k-vs-1m", "--dry-run", "--precision", "quick")
     told = installed(sys.executable, "-m", "aiperf", *argv)
@@ -88,7 +87,6 @@ def test_the_installed_package_is_the_one_that_runs(installed) -> None:
     assert told.stdout.startswith(str(installed.site))
 
 
-@pytest.mark.long
 def test_a_worker_of_the_installed_package_runs_a_workload_of_its_user(installed) -> None:
     assert installed(sys.executable, "-m", "aiperf", "new", "mine").returncode == 0
     (installed.folder / "fast.yaml").write_text(PRECISION)

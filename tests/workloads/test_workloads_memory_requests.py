@@ -148,6 +148,8 @@ def test_a_new_process_answers_with_other_settings_of_the_allocator(monkeypatch:
     assert [env["PYTORCH_ALLOC_CONF"] for env in started] == ["expandable_segments:True"]
 
 
+# It begins with an import of torch, as the one before does.
+@pytest.mark.long
 def test_a_process_that_fails_otherwise_than_by_memory_ends_the_side() -> None:
     processes = requests._NewProcesses("cuda:0", 1 << 30)
     try:
