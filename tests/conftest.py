@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import atexit
-import faulthandler
 import gc
 import os
 import signal
-import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,6 @@ from typing import Any
 import compiled  # noqa: F401 - before anything of aiperf is imported
 import hypothesis
 import pytest
-from _pytest.faulthandler import fault_handler_stderr_fd_key
 from nursery import LOADS, Nursery
 
 from aiperf.host.facts import HostFacts
@@ -98,9 +95,6 @@ TOGETHER = {
     ),
 }
 """What loads, for seconds, what the others of these files need too: one process of a suite runs them all."""
-HANG_S = 700
-"""After this long, or up to a minute less, a test that waits is shown and the run ended, also where it waits in code
-that pytest's time limit, which interrupts Python only, does not end."""
 _WITH_REAL_TOOLS = ("test_recipes_real_tools.py", "test_profilers_scrub.py", "test_profilers_recover.py")
 
 
@@ -163,25 +157,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return super()._pending_of(workload)
 
     return Files(config, log) if config.getvalue("dist") == "loadfile" else None
-
-
-class _Watch:
-    """When the watch for hangs is to begin anew: pytest's own does for each test, with a thread that is waited for."""
-
-    due = 0.0
-
-
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Watch for a hang. Tests of other pytest runs in this process, and failures, end the watch."""
-    if time.monotonic() < _Watch.due:
-        return
-    faulthandler.dump_traceback_later(HANG_S, exit=True, file=item.config.stash[fault_handler_stderr_fd_key])
-    _Watch.due = time.monotonic() + (0 if "pytester" in item.fixturenames else 60)  # type: ignore[attr-defined]
-
-
-def pytest_exception_interact() -> None:
-    """Watch anew from the next test on."""
-    _Watch.due = 0.0
 
 
 def pytest_collection_finish() -> None:
