@@ -90,7 +90,7 @@ def case_differences(then: CaseRecord, now: CaseRecord) -> tuple[Difference, ...
     first, second = then.case, now.case
     found = _compared("scenario_hash", first.scenario_hash[:_HASH], second.scenario_hash[:_HASH])
     whole = not (first.scenario_hash and second.scenario_hash)
-    found += _compared("sides", _sides(then, whole=whole), _sides(now, whole=whole))
+    found += _of_sides(_sides(then, whole=whole), _sides(now, whole=whole))
     for name in ("clock", "cache", "isolation", "statistic", "metric"):
         found += _compared(f"measure.{name}", getattr(first.measure, name), getattr(second.measure, name))
     found += _compared("measure.exclusive", bool(first.measure.exclusive), bool(second.measure.exclusive))
@@ -124,6 +124,13 @@ def _part(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def _short(git: Mapping[str, str]) -> dict[str, str]:
     return {name: git[name][:_HASH] for name in ("sha", "diff") if name in git}
+
+
+def _of_sides(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[Difference]:
+    """What the sides were given; of sides with other names only these."""
+    if set(then) != set(now):
+        return [Difference("sides", ", ".join(then), ", ".join(now))]
+    return _compared("sides", then, now)
 
 
 def _sides(record: CaseRecord, *, whole: bool) -> dict[str, Any]:

@@ -64,8 +64,8 @@ def effect_fault(side: Side, *, repo: Path) -> UserError | None:
     own = ":" in side.workload or side.command
     if own or any(isinstance(v, str) and _inside(v, repo) for v in side.params.values()):
         return None
-    what = f"{side.name}.ref: {side.workload} is one of aiperf's own workloads, which a ref of {repo} does not change."
-    return usage(what, "Write workload: ./file.py:function, or leave ref out.")
+    what = f"{side.workload} is one of aiperf's own workloads, which no commit of {repo} changes."
+    return usage(what, "Write workload: ./file.py:function. Otherwise leave ref: out; in a gate, give --baseline FILE.")
 
 
 class _Move:

@@ -41,7 +41,7 @@ class HostWatch:
             self._note(f"the host could not be checked again: {error}")
             found = ()
         for finding in found:
-            self._note(f"new host finding since the run began: {finding.text}")
+            self._note(f"new host finding since the run began: {finding.advised}")
         self._health.see(case)
 
     def reject_unfit(self, state: CaseProgress) -> bool:

@@ -84,8 +84,8 @@ def run_plan(
     try:
         progress.run_started((*plan.cases, *plan.skips))
         times = (too_small_a_budget(plan, settings), too_long_loads(plan, settings))
-        for said in filter(None, (*(f.text for f in run.findings), _late(health.late), *times, _idle(plan, cluster))):
-            progress.note(said)
+        advised = (finding.advised for finding in run.findings)
+        _tell(progress, *advised, _late(health.late), *times, _idle(plan, cluster))
         saved.keep_skips(plan.skips, run)
         with MeasurementSession(host, settings, cluster) as session:
             watch = HostWatch(health, session.still, progress.note)
@@ -124,6 +124,11 @@ def _idle(plan: Plan, cluster: Nodes | None) -> str:
         return ""
     used, held = len(_used(plan, cluster)) + 1, len(cluster.facts) + 1
     return f"{used} of {held} nodes are used: no case is spread over more" if used < held else ""
+
+
+def _tell(progress: Progress, *notices: str) -> None:
+    for said in filter(None, notices):
+        progress.note(said)
 
 
 def _late(probes: Sequence[str]) -> str:

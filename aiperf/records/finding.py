@@ -34,6 +34,11 @@ class HostFinding:
         said += f" ({self.reason})" if self.reason else ""
         return f"{said}; {self.bias}." if self.bias else f"{said.rstrip('.')}."
 
+    @property
+    def advised(self) -> str:
+        """The text, and what helps: ``CPU quota: 0.5 of 4 CPUs allowed. What helps: raise the quota.``"""
+        return f"{self.text} What helps: {self.advice.rstrip('.')}." if self.advice else self.text
+
     def __str__(self) -> str:
         """The level and the text."""
         return f"{self.level}: {self.text}"

@@ -152,6 +152,14 @@ def test_a_default_that_changed_in_the_workload_asks_another_question_though_the
     assert case_differences(then, now) == (Difference("sides.after.params.items", "1", "2"),)
 
 
+def test_of_sides_with_other_names_only_these_are_told():
+    first = record(sides=(Side("base", params={"n": 1}), Side("head", ref="main")))
+    then, now = first, record(sides=(Side("before"), Side("after")))
+    assert case_differences(then, now) == (Difference("sides", "base, head", "before, after"),)
+    three = record(sides=(Side("base", params={"n": 1}), Side("head", ref="main"), Side("third")))
+    assert case_differences(then, three) == (Difference("sides", "base, head", "base, head, third"),)
+
+
 def test_where_a_checkout_and_its_repository_lie_asks_nothing_else():
     env = {"PYTHONPATH": "/a", "AIPERF_COMMIT": "1", "AIPERF_REPOSITORY": "/b", "MINE": "1"}
     moved = {name: f"{value}2" for name, value in env.items()}

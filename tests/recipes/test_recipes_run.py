@@ -301,12 +301,12 @@ def test_roofs_know_which_pairs_come_after_them(run, monkeypatch) -> None:
 
 
 def test_findings_of_the_host_are_reported_and_recorded(run, monkeypatch) -> None:
-    finding = HostFinding("stale_workers", "warn", "Workers of an earlier aiperf", "PID 7 still running")
+    finding = HostFinding("stale_workers", "warn", "Stale workers", "PID 7 still running", advice="end them")
     other = HostFinding("thp", "warn", "Transparent huge pages", "never")
     monkeypatch.setattr(health, "read_health", lambda ids, **_: HealthReading((finding, other)))
     done = run([pair(ratio=1.5)])
     assert done.stored.record.findings == (finding,)
-    assert done.told.notes == ["Workers of an earlier aiperf: PID 7 still running."]
+    assert done.told.notes == ["Stale workers: PID 7 still running. What helps: end them."]
 
 
 def test_the_exit_code_ranks_wrong_before_unfit_before_skipped(run) -> None:
@@ -330,7 +330,7 @@ def test_calibration_is_used_for_the_same_way_of_measuring_only() -> None:
     assert noise_for(replace(make_case(), sides=sides), known).tau == 0.0
 
 
-BUSY = HostFinding("cpu-oversubscription", "unfit", "", "CPU 0-1 97 % busy")
+BUSY = HostFinding("cpu-oversubscription", "unfit", "", "CPU 0-1 97 % busy", advice="Stop it.")
 DISK = HostFinding("io-scheduler", "warn", "I/O scheduler", "bfq")
 
 
@@ -418,7 +418,7 @@ def test_what_passes_is_found_again_while_the_run_measures(run, monkeypatch) -> 
     first, second = done.cases
     assert [finding.level for finding in first.findings] == ["warn"]
     assert [finding.level for finding in second.findings] == ["unfit", "warn"]
-    assert "new host finding since the run began: CPU 0-1 97 % busy." in done.told.notes
+    assert "new host finding since the run began: CPU 0-1 97 % busy. What helps: Stop it." in done.told.notes
     # What waits for its turn is not to be taken for work of others.
     assert done.bench.stills == ["begin", "end"] * 2
 
