@@ -46,7 +46,7 @@ def undecided(shift: Comparison, *, loss: float, more_sessions: bool, speedups: 
     lean = "likely worse" if shift.high < 1 else "undecided"
     lead = f"{_label(shift, speedups)}: {lean}: interval {change_interval(shift)} includes {_bound(shift, loss)}"
     if more_sessions:
-        return f"{lead} ({shift.pairs} pairs); more sessions in the baseline would narrow it"
+        return f"{lead} after {shift.pairs} pairs; more sessions in the baseline would narrow it"
     if shift.pairs_needed is None:
         return f"{lead} after {shift.pairs} pairs; more than {MOST_PAIRS} would be needed to decide it"
     return f"{lead} after {shift.pairs} pairs; about {shift.pairs_needed} would decide it"

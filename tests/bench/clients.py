@@ -32,7 +32,7 @@ from aiperf.workloads.serve.metrics import lateness
 from aiperf.workloads.serve.server import Server
 from aiperf.workloads.serve.trace import Arrival, make_segments
 from tests.bench.figures import Figure, percent, seconds
-from tests.bench.serving import read_lines
+from tests.bench.serving import whole_lines
 from tests.bench.shell import ROOT, machine, say
 
 SERVICE, TOKENS, FEW_TOKENS = 1.0, 20, 4
@@ -72,14 +72,20 @@ def measure(out: Path, *, guidellm: str, rounds: int, loads: Sequence[str] = tup
     folder.mkdir(parents=True, exist_ok=True)
     if (program := shutil.which(guidellm)) is None:
         return [Figure("guidellm is not installed", "", "left out")]
-    known = {(line["model"], line["round"]) for line in read_lines(folder)}
+    kept = folder / "rounds.jsonl"
+    known = {(line["model"], line["round"]) for line in _lines(kept)}
     for number in range(rounds):
         for load in loads:
             if (load, number) not in known:
                 line = _round(load, number, program, folder)
-                with (folder / "rounds.jsonl").open("a", encoding="utf-8") as file:
+                with kept.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(line) + "\n")
-    return figures(read_lines(folder))
+    return figures(_lines(kept))
+
+
+def _lines(file: Path) -> list[dict[str, Any]]:
+    """The rounds alone: servers and clients keep files of their own in the folder."""
+    return list(whole_lines(file.read_text(encoding="utf-8"))) if file.is_file() else []
 
 
 def figures(lines: Sequence[Mapping[str, Any]]) -> list[Figure]:

@@ -315,6 +315,15 @@ def test_a_delayed_server_is_measured_against_the_same_program_without_the_delay
     assert plain.replace("before", "after") in equal
 
 
+def test_rounds_that_are_kept_are_not_measured_again_though_other_files_lie_beside_them(tmp_path) -> None:
+    folder = tmp_path / "clients"
+    folder.mkdir()
+    (folder / "server-times.jsonl").write_text("[0.1, 0.2]\n")
+    (folder / "client-trace.jsonl").write_text('{"timestamp": 0.0}\n')
+    (folder / "rounds.jsonl").write_text('{"model": "late-token", "round": 0}\n')
+    assert clients.measure(tmp_path, guidellm=sys.executable, rounds=1, loads=("late-token",)) == []
+
+
 def test_two_clients_agree_only_where_the_whole_interval_lies_within_five_percent():
     used = {"server_cpu_s": 3.0, "server_waited_s": 0.2, "client_cpu_s": 1.0}
 
