@@ -14,6 +14,7 @@ from typing import Any, Literal
 import torch
 
 from aiperf.workloads.contract import Context, Seconds, SkipSide, Work, Workload
+from aiperf.workloads.measure.events import events
 from aiperf.workloads.measure.paced import paced
 from aiperf.workloads.shared import models
 from aiperf.workloads.shared.seeded import normal
@@ -25,14 +26,15 @@ _PARTS = ("train_step", "forward", "backward", "optimizer_step")
 def instrument(
     context: Context,
     *,
-    subject: Literal["train_step", "small_kernels", "batches"] = "train_step",
+    subject: Literal["train_step", "small_kernels", "batches", "events"] = "train_step",
     steps: int = 4,
     ranges: int = 0,
     timer: Literal["none", "wall", "wall_synced", "events"] = "none",
     n: int = 512,
     pause: Seconds = 0.0,
+    report: Literal["none", "log", "counters"] = "none",
 ) -> Workload:
-    """``steps`` repetitions of a piece of work, with NVTX ranges or a clock around each.
+    """``steps`` repetitions of a piece of work, with NVTX ranges or a clock around each, or a report of each.
 
     ``train_step``: forward, backward and SGD of the ``tiny`` transformer, 4 sequences of 64 tokens, the first
     ``ranges`` of four NVTX ranges around its parts (no tool need be attached); outputs are the last loss and the
@@ -42,7 +44,10 @@ def instrument(
     waits before and after, ``events`` are CUDA events read at the end. Counter ``timer_mean_us``: the timer's mean over
     the latest step. ``batches``: a repetition is a batch of two products of ``n`` x ``n`` bfloat16 matrices, which the
     GPU goes through without a gap, or with a ``pause`` after each for which the host waits. Latency: a batch, without
-    its pause. Items: repetitions.
+    its pause. ``events``: a repetition is a batch of one product of ``n`` x ``n`` float32 matrices on one core, and is
+    reported: by a debug line of a text ``log``, or by ``counters`` at an HTTP endpoint, which another process scrapes
+    once a step, with the debug line off. Outputs are the totals that the log or the endpoint gives. Counters:
+    ``log_lines``, ``log_bytes``, ``scrapes``. Items: repetitions.
     Source: book chapters 13, 16.
     """
     if steps < 1 or n < 1 or not 0 <= ranges <= len(_PARTS):
@@ -51,12 +56,16 @@ def instrument(
         raise ValueError("timer is for subject small_kernels, which needs one; aiperf alone times the others")
     if pause < 0 or (pause and subject != "batches"):
         raise ValueError("pause is for subject batches, and 0 s or more")
+    if (subject == "events") == (report == "none"):
+        raise ValueError("report is for subject events, which needs log or counters")
     if subject == "train_step":
         return _training(context, steps=steps, ranges=ranges)
     if ranges:
         raise ValueError("ranges are for subject train_step")
     if subject == "batches":
         return paced(context, count=steps, pause=pause, n=n)
+    if subject == "events":
+        return events(context, count=steps, report=report, n=n)
     if not context.on_gpu:
         raise SkipSide("work that the host does not wait for needs a GPU")
     return _kernels(context, steps=steps, timer=timer, n=n)
