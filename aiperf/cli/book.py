@@ -15,17 +15,16 @@ import typer
 from aiperf.analysis.book import Answered, answer_rows, missing, unknown_rows, unmeasured
 from aiperf.cli.options import DEFAULT_RESULTS, ResultsOption, not_together, with_format
 from aiperf.cli.output import HtmlOption, refuse_page_in, write_page
-from aiperf.errors import usage
+from aiperf.errors import UserError, usage
 from aiperf.host.fingerprint import fingerprint
 from aiperf.host.read import read_host
 from aiperf.plan.book import BookRow, find_row, load_book
 from aiperf.plan.cited import cited_rows
 from aiperf.report.html.book_page import render_book
 from aiperf.report.layout.formats import OutputFormat, print_in
-from aiperf.report.mechanism import mechanism_sentences
 from aiperf.report.views.book_table import book_view, missing_page
 from aiperf.scenario.wording import nearest
-from aiperf.store.reference import newest_measured, profiled_record
+from aiperf.store.reference import Profiled, newest_measured, profiled_record
 
 
 @with_format()
@@ -72,24 +71,24 @@ def book(
         write_page(path, render_book(answered, host=where), form, fresh=not output)
     else:
         page = missing_page(answered, unmeasured=unread, chapters=asked) if only_missing else None
-        view = book_view(
-            answered,
-            page=page,
-            summary=not (chapters or every or row_id),
-            counters=_counters(answered, results) if row_id else (),
-        )
-        print_in(form, view)
+        found, faults = _profiled(answered, results) if row_id else (None, ())
+        summary = not (chapters or every or row_id)
+        print_in(form, book_view(answered, page=page, summary=summary, profiled=found))
+        for fault in faults:
+            print(fault, file=sys.stderr)
     for scenario, row_id in unknown_rows(load_book(), cited):
         print(f"{scenario} cites {row_id}, which is not in the book's catalogue.", file=sys.stderr)
     for spoilt in damaged:
         print(spoilt.sentence, file=sys.stderr)
 
 
-def _counters(answered: Sequence[Answered], results: Path) -> list[str]:
-    """Whether the counters that the scenario of a row names moved. Raises UserError."""
-    best = [a.best for a in answered if a.best and a.best.first and a.best.last]
-    found = profiled_record(best[0], results) if best else None
-    return mechanism_sentences(*found) if found else []
+def _profiled(answered: Sequence[Answered], results: Path) -> tuple[Profiled | None, Sequence[UserError]]:
+    """The record that the answer of a row rests on, with its profile; and what is damaged."""
+    best = next((a.best for a in answered if a.best), None)
+    try:
+        return (profiled_record(best, results) if best else None), ()
+    except UserError as error:
+        return None, (error,)
 
 
 def _row(row_id: str, chapters: list[str]) -> tuple[BookRow, ...]:

@@ -59,12 +59,31 @@ def flag(record: CaseRecord, profile: Profile | None) -> str:
 
 
 def mechanism_sentences(record: CaseRecord, profile: Profile | None) -> list[str]:
+    """Each claim and its result, and how to read what was not read."""
+    return [*claim_sentences(record, profile), *_advice(record, profile)]
+
+
+def claim_sentences(record: CaseRecord, profile: Profile | None) -> list[str]:
     """Each claim and its result."""
     found = {m.counter: m for m in _held(record, profile)}
-    said = [_explanation(name, claim, found.get(name)) for name, claim in record.case.moves.items()]
-    if record.pairs and any(name not in found for name in record.case.moves):
-        said.append(f"To read the missing counters: {shlex.join(['aiperf', 'profile', record.case.scenario])}")
-    return said
+    return [_explanation(name, claim, found.get(name)) for name, claim in record.case.moves.items()]
+
+
+def _advice(record: CaseRecord, profile: Profile | None) -> list[str]:
+    found = {m.counter for m in _held(record, profile)}
+    if not record.pairs or found >= record.case.moves.keys():
+        return []
+    return [f"To read the missing counters: {shlex.join(['aiperf', 'profile', record.case.scenario])}"]
+
+
+def sourced_sentences(record: CaseRecord, profile: Profile, origin: str) -> list[str]:
+    """The case, each claim and its result, where the profile is from, and how to read what was not read."""
+    if not record.case.moves:
+        return []
+    by_tool = any(m.tool != "aiperf" for m in _held(record, profile))
+    source = [f"Profile: {origin}."] if by_tool and origin else []
+    claims = claim_sentences(record, profile)
+    return [f"Counters of {record.case.id}:", *claims, *source, *_advice(record, profile)]
 
 
 def own_counts(record: CaseRecord) -> dict[str, dict[str, float]]:

@@ -6,6 +6,7 @@ What must not live here: profiling, judging a counter, sentences.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import get_args
@@ -36,6 +37,11 @@ class CountedClaim:
     when: str
 
     @property
+    def origin(self) -> str:
+        """``perf on AMD EPYC at c7bf7da0, 2026-12-01``."""
+        return f"{self.tool} on {self.host} at {self.commit}, {self.when}"
+
+    @property
     def held(self) -> Mechanism:
         """The claim and the values, judged by today's rule."""
         return held(self.counter, self.claimed, self.before, self.after, unit=self.unit, tool=self.tool)
@@ -49,14 +55,18 @@ def read_counted(file: Path) -> list[CountedClaim]:
         return []
     except (OSError, UnicodeDecodeError) as error:
         raise usage(f"{file} cannot be read: {error}.") from None
-    return [_line(line, f"{file}:{number}") for number, line in enumerate(text.splitlines(), start=1)]
+    lines = enumerate(text.splitlines(), start=1)
+    return [_line(line, f"{file}:{number}") for number, line in lines if line.strip()]
 
 
 def _line(text: str, where: str) -> CountedClaim:
     try:
         found = CountedClaim(**json.loads(text))
     except (ValueError, TypeError):
-        raise usage(f"{where} is not a counter: {', '.join(f.name for f in fields(CountedClaim))}.") from None
+        wanted = ", ".join(f.name for f in fields(CountedClaim))
+        raise usage(f"{where}: is not the JSON of one counter, which has {wanted}.") from None
     if found.claimed not in get_args(Claim):
-        raise usage(f'{where} claims "{found.claimed}": up, down or same.')
+        raise usage(f'{where}: claims "{found.claimed}" (allowed: {", ".join(get_args(Claim))}).')
+    if not all(isinstance(value, int | float) and math.isfinite(value) for value in (found.before, found.after)):
+        raise usage(f"{where}: before and after must be finite numbers.")
     return found

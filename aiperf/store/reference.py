@@ -23,8 +23,10 @@ from aiperf.records import CaseRecord, RunRecord
 from aiperf.records.profiled import Profile
 from aiperf.store.counted import COUNTED, read_counted
 from aiperf.store.history import Entry, entries
-from aiperf.store.read import Damaged, StoredRun, no_collection, open_run, read_pairs
+from aiperf.store.profiles import PROFILES, read_profiles
+from aiperf.store.read import Damaged, StoredRun, find_runs, no_collection, open_run, read_pairs
 from aiperf.store.same import same_results
+from aiperf.store.write import file_name
 
 REFERENCE = "reference"
 _Ahead = Mapping[tuple[str, str, str, str], CaseOverHosts]
@@ -110,16 +112,45 @@ def newest_measured(results: Path, *, host_id: str) -> tuple[tuple[Measured, ...
     return tuple(chain.from_iterable((*told, *others))), (*own.damaged, *references.damaged)
 
 
-def profiled_record(found: Measured, results: Path) -> tuple[CaseRecord, Profile] | None:
-    """The record that ``found`` is of, without samples, and what is kept of profiles of the same scenario file; None if
-    the record has gone. Raises UserError."""
+@dataclass(frozen=True)
+class Profiled:
+    """A record and the newest profile of its case, of the same scenario file."""
+
+    record: CaseRecord
+    """Without samples."""
+    profile: Profile
+    origin: str = ""
+    """Where the profile was made; empty without one."""
+
+
+def profiled_record(found: Measured, results: Path) -> Profiled | None:
+    """The record that ``found`` is of, with a profile of ``results``, else with the counters that are kept beside the
+    reference runs; None if it cannot be read. Raises UserError for damaged counters."""
     folder = results if found.here else reference_folder(results)
-    records, _ = open_run(folder / found.run, results=folder).read_cases()
-    for record in (record for record in records if record.case.id == found.case):
-        lines = read_counted(reference_folder(results) / COUNTED)
-        own = (record.case.id, record.case.scenario_hash)
-        return record, Profile(found.case, mechanism=tuple(n.held for n in lines if (n.case, n.scenario_hash) == own))
+    try:
+        records, _ = open_run(folder / found.run, results=folder).read_cases()
+    except UserError:
+        return None
+    record = next((record for record in records if record.case.id == found.case), None)
+    return None if record is None else _own_profile(record, results) or _kept_counters(record, results)
+
+
+def _own_profile(record: CaseRecord, results: Path) -> Profiled | None:
+    name = Path(PROFILES) / f"{file_name(record.case)}.json"
+    for run in reversed(find_runs(results)):
+        profiles = read_profiles(run, spans=False)[0] if (run / name).is_file() else ()
+        for one in profiles:
+            if one.case == record.case.id and one.facts.get("scenario") == record.case.scenario_hash:
+                return Profiled(record, one, f"run {run.name}")
     return None
+
+
+def _kept_counters(record: CaseRecord, results: Path) -> Profiled:
+    own = (record.case.id, record.case.scenario_hash)
+    kept = read_counted(reference_folder(results) / COUNTED)
+    lines = [line for line in kept if (line.case, line.scenario_hash) == own]
+    profile = Profile(record.case.id, mechanism=tuple(line.held for line in lines))
+    return Profiled(record, profile, "; ".join(dict.fromkeys(line.origin for line in lines)))
 
 
 def latest_measurements(scenario: str, results: Path) -> tuple[tuple[Measurement, ...], tuple[Damaged, ...]]:

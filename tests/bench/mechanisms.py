@@ -39,7 +39,10 @@ def of_run(run: Path, results: Path) -> Iterator[CountedClaim]:
         return
     parts = [*dict.fromkeys(gpu["name"] for gpu in record.host.get("gpus", ())), record.host.get("cpu_model", "")]
     where = {"commit": commit[:8], "host": ", ".join(filter(None, parts)), "when": record.started[:10]}
-    for profile in read_profiles(run, spans=False)[0]:
+    profiles, damaged = read_profiles(run, spans=False)
+    for spoilt in damaged:
+        say(spoilt.sentence)
+    for profile in profiles:
         for one in profile.mechanism:
             # What workloads count themselves is in every record.
             if one.before is not None and one.after is not None and one.tool != "aiperf":
@@ -49,8 +52,8 @@ def of_run(run: Path, results: Path) -> Iterator[CountedClaim]:
 
 
 def merged(old: Iterable[CountedClaim], new: Iterable[CountedClaim]) -> list[CountedClaim]:
-    """By case and counter, the later line of each."""
-    lines = {(line.case, line.counter): line for line in [*old, *new]}
+    """By case and counter, the latest line of each."""
+    lines = {(line.case, line.counter): line for line in sorted([*old, *new], key=lambda line: line.when)}
     return [lines[key] for key in sorted(lines)]
 
 

@@ -41,7 +41,7 @@ class Kind:
     """Lengths; for the first token long ones, whose own pass takes most of the time."""
     preset: str = "tiny"
     """The engine's model; for the first token a larger one, beside whose pass what the client takes is little; on a GPU
-    one whose steps the GPU paces."""
+    one whose steps the GPU should pace (not measured yet)."""
 
     @property
     def is_equal(self) -> bool:

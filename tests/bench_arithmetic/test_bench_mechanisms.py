@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from aiperf.records import Case, RunRecord, Side
@@ -22,15 +23,19 @@ def test_every_kept_line_is_of_a_counter_that_its_scenario_claims_to_go_that_way
     assert lines
     files = {path.stem: path for path in (mechanisms.RUNS.parents[1] / "scenarios").glob("*/*.yaml")}
     names = {line.case: line.case.partition("[")[0] for line in lines}
-    claims = {name: load_scenario(files[name]).moves for name in set(names.values())}
-    assert [line for line in lines if claims[names[line.case]].get(line.counter) != line.claimed] == []
+    scenarios = {name: load_scenario(files[name]) for name in set(names.values())}
+    for line in lines:
+        scenario = scenarios[names[line.case]]
+        assert scenario.moves.get(line.counter) == line.claimed, line
+        assert line.scenario_hash in scenario.hashes, f"profile it again, or take its line out: {line}"
     assert lines == mechanisms.merged(lines, ()), "sorted, and each counter of a case once"
 
 
 def test_a_later_line_takes_the_place_of_the_one_before() -> None:
     other = CountedClaim("a-vs-b[n=0]", "c0ffee", "page_faults", "down", 5.0, 5.0, "", "perf", *WHERE)
-    later = CountedClaim("a-vs-b[n=1]", "facade", "page_faults", "down", 100.0, 99.0, "", "perf", *WHERE)
+    later = replace(LINE, scenario_hash="facade", after=99.0, when="2026-12-02")
     assert mechanisms.merged([LINE], [other, later]) == [other, later]
+    assert mechanisms.merged([later], [other, LINE]) == [other, later], "by their days, not by who comes last"
 
 
 def test_claims_are_counted_by_what_the_rule_of_today_makes_of_them() -> None:

@@ -43,7 +43,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="name the entries and run none")
     parser.add_argument("--print", action="store_true", help="the tables of the file as it is; run nothing")
     parser.add_argument(
-        "--write", action="store_true", help=f"keep the rows in {FIGURES.name} and the table in {PAGE.name}"
+        "--write",
+        action="store_true",
+        help=f"keep the rows in {FIGURES.name} and what {PAGE.name} says of them",
     )
     return parser.parse_args()
 

@@ -59,7 +59,7 @@ def short(rows: Iterable[Judged]) -> str:
                 f"{count['harmless']}. `--strict` catches {_share(strict, len(own))}."
             )
     twins = [row for entry, row in found if entry.honest]
-    lines.append(f"- Runs of honest twins: {len(twins)}. Accused: {sum(map(false_alarm, twins))}.")
+    lines.append(f"- Runs of honest twins: {len(twins)}. False alarms: {sum(map(false_alarm, twins))}.")
     return "\n".join(lines)
 
 

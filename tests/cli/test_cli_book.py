@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,22 @@ def test_a_row_says_whether_the_counters_of_its_scenario_moved(here) -> None:
     profiled = here("book", "ch03/4k-vs-transparent-hugepages").out
     assert "dtlb_load_misses should go down: not profiled." in profiled
     assert "page_faults should go down: did not move (0 before, 0 after, by perf)." in profiled
+    assert "Profile: perf on AMD EPYC at " in profiled
     assert "aiperf profile 4k-pages-vs-transparent-huge-pages" in profiled
+    middle = " ".join(here("book", "ch09/gemm-precision-ladder").out.split())
+    assert "Counters are compared between the first and the last side of a case; the answer rests on bf16" in middle
+
+
+def test_damaged_counters_are_told_and_the_row_is_shown(here, tmp_path) -> None:
+    shipped = Path(__file__).resolve().parents[2] / "results" / "reference"
+    (row,) = json.loads(here("book", "ch05/many-small-files-vs-packed-shards", "--json").out)
+    reference = tmp_path / "kept" / "reference"
+    shutil.copytree(shipped / row["run"], reference / row["run"])
+    (reference / "figures").mkdir()
+    (reference / "figures" / "mechanisms.jsonl").write_text("{\n")
+    told = here("book", row["row"], "--results", str(tmp_path / "kept"))
+    assert (told.code, row["case"] in told.out) == (0, True)
+    assert "mechanisms.jsonl:1: is not the JSON of one counter" in told.err
 
 
 @pytest.mark.long

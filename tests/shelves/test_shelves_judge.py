@@ -215,7 +215,7 @@ def test_the_list_counts_runs_by_intent_and_twins_that_are_accused() -> None:
     assert short(rows).splitlines() == [
         "- Runs of deliberate cheats: 4. Caught: 1 (25 %); told: 1; missed: 1; undecided: 1; harmless: 0. "
         "`--strict` catches 2 (50 %).",
-        "- Runs of honest twins: 2. Accused: 1.",
+        "- Runs of honest twins: 2. False alarms: 1.",
     ]
 
 

@@ -24,7 +24,10 @@ def written(file: Path, *lines: CountedClaim) -> Path:
 def test_lines_read_back_as_they_were_written_and_without_a_file_there_are_none(tmp_path: Path) -> None:
     assert read_counted(tmp_path / "none.jsonl") == []
     lines = [LINE, replace(LINE, counter="syncs", tool="nsys")]
-    assert read_counted(written(tmp_path / "lines.jsonl", *lines)) == lines
+    file = written(tmp_path / "lines.jsonl", *lines)
+    file.write_text(file.read_text().replace("\n", "\n\n"))
+    assert read_counted(file) == lines
+    assert LINE.origin == "perf on a CPU at 0123abcd, 2026-12-01"
 
 
 def test_a_claim_is_judged_by_the_bar_of_the_tool_that_read_it() -> None:
@@ -36,7 +39,15 @@ def test_a_claim_is_judged_by_the_bar_of_the_tool_that_read_it() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["{", "[1]", "{}", json.dumps({**asdict(LINE), "more": 1}), json.dumps({**asdict(LINE), "claimed": "sideways"})],
+    [
+        "{",
+        "[1]",
+        "{}",
+        json.dumps({**asdict(LINE), "more": 1}),
+        json.dumps({**asdict(LINE), "claimed": "sideways"}),
+        json.dumps({**asdict(LINE), "before": "18725"}),
+        json.dumps({**asdict(LINE), "after": float("nan")}),
+    ],
 )
 def test_a_line_that_is_no_counter_is_refused_with_its_place(tmp_path: Path, text: str) -> None:
     file = written(tmp_path / "lines.jsonl", LINE)

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 from factory_of_runs import make_measured, write_run
 from factory_of_stored_records import make_case
 
+from aiperf.analysis.book import Measured
 from aiperf.analysis.recompute import conclude
+from aiperf.errors import UserError
 from aiperf.records import CaseRecord, Measure, Pair, Sample, Side, SideRun
+from aiperf.records.profiled import Mechanism, Profile
+from aiperf.store.counted import COUNTED, CountedClaim
+from aiperf.store.profiles import write_profile
 from aiperf.store.read import StoredRun, find_runs, open_run
 from aiperf.store.reference import (
     all_concluded_again,
     latest_measurements,
     newest_measured,
+    profiled_record,
     recorded_seconds,
     reference_folder,
 )
+from aiperf.store.write import RunWriter
 
 SHIPPED = Path(__file__).resolve().parents[2] / "results"
 FEW = 16
@@ -279,3 +286,58 @@ def test_every_verdict_of_every_other_shipped_reference_run_does() -> None:
     runs = [run for run in reference_runs(SHIPPED) if run.folder not in done]
     assert runs, "no reference run is shipped"
     assert concluded_again(runs) == {}
+
+
+CLAIM = {"page_faults": "down"}
+BY_PERF = CountedClaim("made", "c0ffee", "page_faults", "down", 9.0, 1.0, "", "perf", "0123abcd", "a CPU", "2026-12-01")
+
+
+def measured_with_claims(results: Path) -> Measured:
+    """The headline of a reference record whose scenario claims a counter."""
+    record = make_measured("made")
+    case = replace(record.case, moves=CLAIM, scenario_hash="c0ffee")
+    write_run(reference_folder(results), [replace(record, case=case)])
+    return next(one for one in newest_measured(results, host_id="")[0] if one.case == "made")
+
+
+def keep_counters(results: Path, *lines: CountedClaim) -> None:
+    file = reference_folder(results) / COUNTED
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("".join(json.dumps(asdict(line)) + "\n" for line in lines))
+
+
+def test_a_record_comes_with_the_kept_counters_of_its_scenario_file_alone(tmp_path: Path) -> None:
+    (tmp_path / "reference").mkdir()
+    found = measured_with_claims(tmp_path)
+    keep_counters(
+        tmp_path, BY_PERF, replace(BY_PERF, scenario_hash="facade", after=99.0), replace(BY_PERF, case="other")
+    )
+    profiled = profiled_record(found, tmp_path)
+    assert profiled is not None
+    assert profiled.record.case.id == "made"
+    assert [(m.before, m.after, m.tool) for m in profiled.profile.mechanism] == [(9.0, 1.0, "perf")]
+    assert profiled.origin == "perf on a CPU at 0123abcd, 2026-12-01"
+
+
+def test_a_profile_of_ones_own_goes_before_kept_counters_if_it_is_of_the_same_file(tmp_path: Path) -> None:
+    (tmp_path / "reference").mkdir()
+    found = measured_with_claims(tmp_path)
+    keep_counters(tmp_path, BY_PERF)
+    for scenario_hash, origin in (("facade", "perf on a CPU at 0123abcd, 2026-12-01"), ("c0ffee", "run ")):
+        run = RunWriter.create(tmp_path).folder
+        mechanism = (Mechanism("page_faults", "down", "moved", 8.0, 2.0, tool="perf"),)
+        write_profile(run, make_case("made"), Profile("made", mechanism=mechanism, facts={"scenario": scenario_hash}))
+        profiled = profiled_record(found, tmp_path)
+        assert profiled is not None
+        assert profiled.origin.startswith(origin)
+    assert profiled.profile.mechanism[0].before == 8.0
+
+
+def test_a_record_that_cannot_be_read_any_more_has_no_profile_and_damaged_counters_are_told(tmp_path: Path) -> None:
+    (tmp_path / "reference").mkdir()
+    found = measured_with_claims(tmp_path)
+    keep_counters(tmp_path, replace(BY_PERF, before=math.nan))
+    with pytest.raises(UserError, match="finite"):
+        profiled_record(found, tmp_path)
+    (tmp_path / "reference" / found.run).rename(tmp_path / "reference" / "elsewhere")
+    assert profiled_record(found, tmp_path) is None

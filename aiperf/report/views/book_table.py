@@ -17,8 +17,10 @@ from aiperf.report.layout.formats import Printed, document_json, records_csv
 from aiperf.report.layout.page import Block, Page, Sentences, page_markdown
 from aiperf.report.layout.table import Table, TableColumn, listing, table_lines
 from aiperf.report.layout.text import Line, sentence_lines
+from aiperf.report.mechanism import claim_sentences, sourced_sentences
 from aiperf.report.numbers import counted
 from aiperf.report.views.cells import another_plain
+from aiperf.store.reference import Profiled
 
 _ROWS = "aiperf book --chapter N lists the rows of a chapter with their measurements, aiperf book --all every row."
 _STYLES = {"reproduced": "green", "stronger": "green", "not reproduced": "red", "weaker": "yellow", "partly": "yellow"}
@@ -45,7 +47,8 @@ class BookLine:
     mechanism: str
     """Why the sides differ, as the scenario says; of a claim that is not met alone."""
     counters: tuple[str, ...]
-    """Whether the counters that the scenario names moved, in the case that the answer rests on; of a single row."""
+    """Whether the counters that the scenario names moved, in the case that the answer rests on; of a single row that
+    rests on the last side against the first."""
     claim_low: float | None = None
     claim_high: float | None = None
     label: str = ""
@@ -83,13 +86,14 @@ def book_view(
     *,
     page: Page | None = None,
     summary: bool = False,
-    counters: Sequence[str] = (),
+    profiled: Profiled | None = None,
 ) -> Printed:
     """Every row under its chapter, the counts and what each answer means; or another ``page`` of these rows.
 
     A ``summary`` leaves the rows out in a terminal and says how to see them. Of a single row only its answer is
-    explained, and the sentences on its scenario's ``counters`` follow.
+    explained, and whether the counters that its scenario names moved, by what was ``profiled``.
     """
+    below, counters = _counters(answered, profiled)
     one = len(answered) == 1
     meanings = [(a, means) for a, means in ANSWERS.items() if not one or a == answered[0].answer]
     chapters = [_chapter(name, own) for name, own in by_chapter(answered)]
@@ -98,10 +102,10 @@ def book_view(
         [listing(("answer", "it means"), meanings)],
         *([] if one else [[Sentences([LADDERS])]]),
     ]
-    chapters += [[Sentences(counters)]] if counters else []
+    chapters += [[Sentences(below)]] if below else []
     whole: Page = [[Sentences(["The book and this machine"], mark="## ", dialect="markdown")], *chapters, *rules]
     short: Page = [*rules, [Sentences([_ROWS], dialect="terminal")]]
-    lines = [_line(a, tuple(counters)) for a in answered]
+    lines = [_line(a, counters) for a in answered]
     # In JSON with all that the catalogue says of each row.
     document = [{**vars(line), "book": a.row} for line, a in zip(lines, answered, strict=True)]
     return Printed(
@@ -110,6 +114,18 @@ def book_view(
         json=lambda: document_json(document),
         csv=lambda: records_csv(lines, kind=BookLine),
     )
+
+
+def _counters(answered: Sequence[Answered], found: Profiled | None) -> tuple[list[str], tuple[str, ...]]:
+    """What to say below a single row, and each claim of it with its result."""
+    best = next((a.best for a in answered if a.best), None)
+    if best is None or found is None or not found.record.case.moves:
+        return [], ()
+    if not (best.first and best.last):
+        against = f"the answer rests on {best.side} against {best.against}"
+        return [f"Counters are compared between the first and the last side of a case; {against}."], ()
+    record, profile = found.record, found.profile
+    return sourced_sentences(record, profile, found.origin), tuple(claim_sentences(record, profile))
 
 
 def totals_lines(answered: Sequence[Answered], *, width: int) -> list[Line]:
